@@ -1,5 +1,6 @@
 # make demo     install into .venv and run the main job on a built-in default
 # make test     linters, types, import contracts, the test suite
+# make test-core  the tests of the core alone: of flows and their training, without tables and what is above them
 # make docs     the documentation, into site/
 # make oldest   the test suite on the oldest torch that pyproject.toml promises, in .venv-oldest
 # make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
@@ -17,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 # Keep bytecode: the tests start about a hundred processes, and importing torch without bytecode takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test oldest docs soak wheel sanitize lint types contracts unit clean
+.PHONY: demo test test-core oldest docs soak wheel sanitize lint types contracts unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
@@ -39,6 +40,13 @@ contracts: $(STAMP)
 # The sweeps of test_soak_*.py are 4,000 tests that this target would only collect and leave out.
 unit: $(STAMP)
 	$(PYTEST) -q -m "not soak" --ignore-glob='*/test_soak_*.py'
+
+# The core: what trains a flow on rows of numbers. Its tests cannot import the packages above it.
+CORE := splines nets distributions transforms flows data training accel
+
+test-core: $(STAMP)
+	$(PYTEST) -q -m "not soak" -p tests.helpers.core_only --ignore-glob='*/test_soak_*.py' \
+	  $(CORE:%=src/cubicflow/%) $(CORE:%=tests/%) tests/core
 
 # The interpreter of the Triton that comes with this torch needs NumPy before 2.4.
 OLDEST := torch==2.8.0 'numpy<2.4'

@@ -287,7 +287,7 @@ def test_the_report_shows_the_judgement(cubicflow: Command, own_run: Path, table
 
 
 def test_without_scikit_learn(cubicflow: Command, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     refused(
         cubicflow("judge", files["real"], files["sampled"], "--train", files["train"]),
         "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'",

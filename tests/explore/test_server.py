@@ -328,7 +328,8 @@ def test_without_its_packages_one_line_says_which(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert capfd.readouterr().err == "error: the page needs some more packages: pip install 'cubicflow[explore]'\n"
+    remedy = "use: pip install 'cubicflow[explore]'"
+    assert capfd.readouterr().err == f"error: the page needs uvicorn, which is not installed; {remedy}\n"
 
 
 def test_ports() -> None:

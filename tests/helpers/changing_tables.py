@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.helpers.counts import Counts
 
 from cubicflow.tables import Split, TableError, infer, open_table
 from cubicflow.tables.cell_encoder import PlainReader
-from cubicflow.tables.source import Table
+from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_rows import load_numbers
 
 ROWS = 100
@@ -143,16 +144,16 @@ class Moment:
     def __init__(self, batches: int, what: Callable[[], object]) -> None:
         self.left, self.what, self.happened = batches, what, False
 
-    def watch(self, table: Table) -> None:
-        original = table._read
+    def watch(self, table: Table) -> Table:
+        """Return the table with a tick before and after every batch."""
 
         def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
             self.tick()
-            for batch in original(columns, FEW):
+            for batch in table.read(columns, FEW):
                 yield batch
                 self.tick()
 
-        table._read = read  # type: ignore[method-assign]
+        return replace(table, read=read)
 
     def tick(self) -> None:
         if self.left == 0:
@@ -163,8 +164,7 @@ class Moment:
 
 def read(path: Path, moment: Moment) -> tuple[np.ndarray, str]:
     """Return the rows that a fit reads from a table, and the fingerprint that it records."""
-    table = open_table(path)
-    moment.watch(table)
+    table = moment.watch(open_table(path))
     found = infer(table)
     loaded, _ = load_numbers(found.table, PlainReader(found.schema), Split(), "error", found.rows)
     columns = PlainReader(found.schema).columns

@@ -97,9 +97,8 @@ def test_times_of_parallel_runs_are_marked(
     assert record["machine"]["lanes"] == 7
     monkeypatch.delenv("CUBICFLOW_LANES")
     assert paper("table-1", "-o", folder, *common, "--seconds", 0).status == 75
-    assert paper("page", "-o", tmp_path / "results").status == 0
-    page = (tmp_path / "results" / "README.md").read_text()
-    header, _, *lines = page[page.index("| dataset | model | seeds | validation") :].split("\n\n")[0].splitlines()
+    page = (folder / "table-1.md").read_text()
+    header, _, *lines = page[page.index("| dataset | model | seeds | parameters") :].split("\n\n")[0].splitlines()
     columns = [name.strip() for name in header.split("|")]
     rows = [dict(zip(columns, map(str.strip, line.split("|")), strict=True)) for line in lines]
     assert [(row["model"], row["on"], row["processes at once"]) for row in rows] == [

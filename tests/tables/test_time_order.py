@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.scored_parts import score_parts
-from cubicflow.tables.source import PARTS, MemoryTable
+from cubicflow.tables.split import PARTS
 from cubicflow.tables.time_order import TimeSplit, split_from
 
 N = 100
@@ -26,8 +27,8 @@ def days(places: Any) -> list[dt.date]:
     return [START + dt.timedelta(days=int(place)) for place in places]
 
 
-def table(places: Any, **more: Any) -> MemoryTable:
-    return MemoryTable(pa.table({"day": days(places), "x": X[: len(places)], **more}))
+def table(places: Any, **more: Any) -> in_memory:
+    return in_memory(pa.table({"day": days(places), "x": X[: len(places)], **more}))
 
 
 def order_notes(places: Any, **more: Any) -> list[str]:
@@ -47,7 +48,7 @@ def test_rows_in_order_give_a_note() -> None:
 
 
 def test_the_order_is_seen_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.tables.source.BATCH_ROWS", 10)
+    monkeypatch.setattr("cubicflow.tables.read.table.BATCH_ROWS", 10)
     rises = np.concatenate([np.arange(50, N), np.arange(50)])  # decreases once, between two batches
     assert not order_notes(rises)
     assert order_notes(np.arange(N))
@@ -93,7 +94,7 @@ def test_a_dropped_column_can_define_the_split() -> None:
         (table(np.arange(N), t=[None, *range(N - 1)]), "t", "row 1 has no time in column 't'"),
     ],
 )
-def test_impossible_splits_are_refused(data: MemoryTable, column: str, message: str) -> None:
+def test_impossible_splits_are_refused(data: in_memory, column: str, message: str) -> None:
     with pytest.raises(TableError, match=message):
         infer(data, split=TimeSplit(0, column))
 

@@ -62,7 +62,7 @@ def impute(
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
         say_remarks(table)
-        writing: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}
+        writing: dict[str, Any] = {"notations": fitted.reading.notations, "protect_formulas": protect_formulas}
         if output == STANDARD_OUTPUT:
             write_rows(output, filled.batches(0), fitted.decimals(), **writing)
         else:

@@ -82,7 +82,7 @@ def sample(
         options["say"] = _say
         samples = fitted.sample_batches(number, required, temperature, seed, **options)
         writing: dict[str, Any] = {"overwrite": overwrite, "protect_formulas": protect_formulas}
-        write_rows(output, samples, fitted.decimals(required), formats=fitted.reading.formats, **writing)
+        write_rows(output, samples, fitted.decimals(required), notations=fitted.reading.notations, **writing)
 
 
 def _say(text: str) -> None:

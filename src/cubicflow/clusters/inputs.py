@@ -17,11 +17,10 @@ from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.outcomes import Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.columnar_file import damaged, difference
-from cubicflow.tables.source import MemoryTable, check_names, fingerprint_blocks
+from cubicflow.tables.read.columnar import damaged, difference
+from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_blocks
+from cubicflow.tables.read.table import Table, check_names, in_memory
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unpacking import check_unpacked
-from cubicflow.tables.watched_files import changed
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16
@@ -63,9 +62,9 @@ class Inputs:
             starts.append(starts[-1] + file.rows)
         return starts
 
-    def empty(self) -> MemoryTable:
+    def empty(self) -> Table:
         """Return a table with these columns and no rows, for checks against the fitted table."""
-        return MemoryTable(self.schema.empty_table(), shown(self.files[0].place))
+        return in_memory(self.schema.empty_table(), shown(self.files[0].place))
 
     def segments(self, block: Block) -> Iterator[Segment]:
         """Yield the segments of files that hold the rows of a block, in order."""

@@ -24,7 +24,7 @@ from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.honest_score import Used
 from cubicflow.tables.scored_parts import ScoredParts
-from cubicflow.tables.source import PARTS
+from cubicflow.tables.split import PARTS
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")

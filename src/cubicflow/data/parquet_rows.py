@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.rows import SPLIT, Batch, Order, Rows, TensorRows, derive_seed
+from cubicflow.extras import need
 from cubicflow.near_names import no_such
 
 if TYPE_CHECKING:
@@ -284,10 +285,8 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
     """Return the common schema, all row groups and the footer of each file. Reads only the footers."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ImportError("reading Parquet needs pyarrow: pip install 'cubicflow[cli]'") from None
+    need("pyarrow", "reading Parquet")
+    import pyarrow.parquet as pq
     from pyarrow import ArrowInvalid
 
     schema, rows = None, 0

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from cubicflow.data.row_summary import Summary
 from cubicflow.near_names import no_such
-from cubicflow.nets.draws import own_generator
 from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.rng import current_generator
 
 KINDS = ("mirror", "square")  # kinds of image symmetries
 LOG_DET_ERROR = 1e-4  # nats; tolerance of log |det| for rounding of float32 matrices
@@ -164,7 +164,7 @@ class Symmetries:
         """
         self._check(x)
         every = exact_linear(x, self.matrices.to(x).flatten(0, 1)).unflatten(1, (len(self), self.features))  # (N, S, D)
-        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device, generator=own_generator(x.device))
+        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device, generator=current_generator(x.device))
         images: Tensor = every.gather(1, drawn.expand(-1, 1, self.features)).squeeze(1)
         return images
 

@@ -29,7 +29,7 @@ from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
-from cubicflow.nets.draws import drawing_from
+from cubicflow.nets.rng import use_generator
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
@@ -41,7 +41,7 @@ SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 
 @dataclass(eq=False, repr=False)
-class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
+class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
 
     The fields with a default are constructor arguments, which the subclasses document.
@@ -181,7 +181,7 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
     """Draw random numbers inside the block from private generators of torch and NumPy; yield the NumPy generator."""
-    with drawing_from(torch.Generator().manual_seed(seed)):
+    with use_generator(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 
 

@@ -46,10 +46,10 @@ def sampled(run: OpenedRun, question: Question) -> tuple[bytes, list[str]]:
     given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
     if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
         batch, note = subject.table_meeting(n, conditions)
-        return csv_text(iter([batch]), fitted.decimals(), fitted.reading.formats), [note]
+        return csv_text(iter([batch]), fitted.decimals(), fitted.reading.notations), [note]
     notes = list[str]()
     batches = _while_awaited(fitted.sample_batches(n, given, 1.0, seed, say=notes.append))
-    return csv_text(batches, fitted.decimals(given), fitted.reading.formats), notes
+    return csv_text(batches, fitted.decimals(given), fitted.reading.notations), notes
 
 
 def _while_awaited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

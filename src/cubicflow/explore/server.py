@@ -16,15 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-try:
-    import starlette  # noqa: F401
-    import uvicorn
-except ImportError:
-    raise ImportError("the page needs some more packages: pip install 'cubicflow[explore]'") from None
+from cubicflow.extras import need
 
-from cubicflow.explore.early_app import early_app, failed_app
-from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config
-from cubicflow.explore.threads import Worker
+need("starlette", "the page")
+need("uvicorn", "the page")
+
+import uvicorn  # noqa: E402
+
+from cubicflow.explore.early_app import early_app, failed_app  # noqa: E402 - it imports starlette, which may be absent
+from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config  # noqa: E402
+from cubicflow.explore.threads import Worker  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.allowed import Interval
 from cubicflow.tables.cells import Cells, NumberCells
-from cubicflow.tables.kinds.circular import Circle
+from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 
@@ -159,7 +159,7 @@ def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_gi
         values = tuple(sorted(cells.atoms))
         labels = tuple(str(value) for value in column.decode(np.asarray(values)).to_pylist())
         return ShownColumn(**about, labels=labels, values=values, levels=values)
-    edges = _edges_of_turn(column) if isinstance(column, Circle) else _edges(there, whole=column.counts_mass)
+    edges = _edges_of_turn(column) if isinstance(column, CircularColumn) else _edges(there, whole=column.counts_mass)
     return ShownColumn(**about, edges=tuple(edges.tolist()))
 
 
@@ -209,7 +209,7 @@ def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[f
     return tuple(float(i) for i in order[:most])
 
 
-def _edges_of_turn(column: Circle) -> Floats:
+def _edges_of_turn(column: CircularColumn) -> Floats:
     """Return bin edges that cover a circle once. Bins of codes span whole steps; the last bin may be narrower."""
     low, high = column.turn
     if not column.counts_mass:

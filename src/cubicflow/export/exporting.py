@@ -11,6 +11,7 @@ from torch import nn
 from cubicflow.atomic_files import replacing, replacing_together
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
+from cubicflow.extras import need
 
 if TYPE_CHECKING:
     from cubicflow.flows import Flow, Mixture
@@ -59,11 +60,12 @@ def export_model(
     table = None if isinstance(model, nn.Module) else _as_table(model)
     encoding = None if table is None else path.with_suffix(".json")
     check_outputs([path] if encoding is None else [path, encoding], overwrite=overwrite)
-    from cubicflow.export.files import check_onnx, onnx_bytes, program_bytes
+    from cubicflow.export.files import onnx_bytes, program_bytes
     from cubicflow.export.tracing import traced
 
     if path.suffix == ".onnx":
-        check_onnx()
+        for package in ("onnx", "onnxscript"):
+            need(package, "writing .onnx")
     graph = graph_of(model if table is None else table.flow, sampler=sampler, precision=precision)  # type: ignore[arg-type] # a module
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}

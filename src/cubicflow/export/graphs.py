@@ -49,7 +49,7 @@ class LogDensity(nn.Module):
         return torch.logsumexp(torch.stack(parts, dim=-1) + self.model.log_weights, dim=-1)
 
 
-class Sampler(nn.Module):
+class FromNoise(nn.Module):
     """The map from noise to samples and their log densities."""
 
     def __init__(self, model: Flow) -> None:
@@ -133,7 +133,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             base = model.base
             inputs = {"noise": (base.noise_features,), **context}
             noise = base.noise or f"draws of the base, {type(base).__name__}"
-            return Graph(Sampler(model), inputs, ("x", "log_prob"), dtype, noise)
+            return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
     from cubicflow.tables.columns_model import ColumnsModel
 

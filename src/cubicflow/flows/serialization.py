@@ -26,7 +26,7 @@ from cubicflow.flows.flow import Flow
 from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
 from cubicflow.flows.untrusted import why_not_finite, why_too_large, why_unusable
-from cubicflow.nets.draws import SHARED_GENERATOR
+from cubicflow.nets.rng import SHARED_GENERATOR
 from cubicflow.plain_files import NotPlainError, check_plain
 
 FORMAT = "cubicflow"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.products import Linear
 from cubicflow.nets.residual_mlp import ResidualMLP
 
@@ -40,7 +40,7 @@ class FourierMLP(ResidualMLP):
 
     def _encode(self, x: Tensor) -> Tensor:
         frequencies = math.pi * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
-        whole = 1.0 if self.circles is None else 1 + fixed(self.circles, x.device, x.dtype)[:, None]
+        whole = 1.0 if self.circles is None else 1 + constant_tensor(self.circles, x.device, x.dtype)[:, None]
         phases = (x[..., None] * frequencies * whole).flatten(-2)  # (N, in_features x octaves)
         if not self._angles:
             return torch.cat([2 * x - 1, phases.sin(), phases.cos()], dim=-1)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
-from cubicflow.nets.draws import Dropout
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.rng import Dropout
 
 NORMS = (None, "batch", "layer")
 
@@ -107,8 +107,8 @@ class ResidualNet(nn.Module, ABC):
         if not self._angles:
             return x
         turns = 2 * math.pi * x
-        circle = fixed(self.circles or [], x.device, torch.bool)
-        sines = turns.index_select(1, fixed(self._angles, x.device)).sin()
+        circle = constant_tensor(self.circles or [], x.device, torch.bool)
+        sines = turns.index_select(1, constant_tensor(self._angles, x.device)).sin()
         return torch.cat([torch.where(circle, turns.cos(), x), sines], dim=-1)
 
     def config(self) -> dict[str, Any]:

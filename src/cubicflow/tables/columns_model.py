@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 from cubicflow.constructors import arguments, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.draws import own_generator
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.rng import current_generator
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.interval_mass import log_mean_density
@@ -199,7 +199,7 @@ class ColumnsModel(nn.Module):
         for (shape, closed), group in self._groups.items():
             params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
             log_density = self._log_interval if shape == INTERVAL else self._log_point
-            index = fixed(group, x.device)
+            index = constant_tensor(group, x.device)
             found = log_density(own.index_select(1, index), params, closed=closed)
             result = result.index_add(1, index, torch.where(kind.index_select(1, index) == 0, found, 0))
         return result
@@ -238,7 +238,7 @@ class ColumnsModel(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         for first, pairs in self._penalised.get(i, {}).items():
             table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for UNSEEN
-            ones, others = (fixed(part, logits.device) for part in pairs)
+            ones, others = (constant_tensor(part, logits.device) for part in pairs)
             logits = logits + table.index_put((ones, others), logits.new_full((), -STRANGER_PENALTY))[kind[:, first]]
         return logits
 
@@ -251,7 +251,7 @@ class ColumnsModel(nn.Module):
         # both ends, and that of a narrow interval from the slopes at two points inside.
         width = log_width.exp()
         middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
-        offsets = width[..., None] * fixed([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
+        offsets = width[..., None] * constant_tensor([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
         points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
         values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
         across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
@@ -370,13 +370,15 @@ class ColumnsModel(nn.Module):
         """
         every = [*self.context_outcomes, *self.outcomes]
         device = cells.device
-        firsts = fixed([self._firsts[i] for i in columns], device)
-        unseen = fixed([every[i] for i in columns], device)
-        shaped = fixed([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device, torch.bool)
+        firsts = constant_tensor([self._firsts[i] for i in columns], device)
+        unseen = constant_tensor([every[i] for i in columns], device)
+        shaped = constant_tensor([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device, torch.bool)
         kind = cells[:, :, 0].long()
         seen = kind >= 0
         if self.training and self.cell_dropout:
-            seen = seen & (torch.rand(seen.shape, device=device, generator=own_generator(device)) >= self.cell_dropout)
+            seen = seen & (
+                torch.rand(seen.shape, device=device, generator=current_generator(device)) >= self.cell_dropout
+            )
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
         circles = [self._whole_waves[i] for i in columns]
@@ -409,14 +411,14 @@ def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
     period.
     """
     u = place.clamp(NEAREST, 1 - NEAREST)
-    circle = fixed(circles, u.device, torch.bool)
+    circle = constant_tensor(circles, u.device, torch.bool)
     speeds = math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device)
     phases = torch.where(circle, place, u)[..., None] * speeds
     waves = torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
     if not any(circles):
         return waves
     is_whole = [i not in (0, 1, 2, 2 + octaves) for i in range(2 + 2 * octaves)]
-    return waves * (~circle[:, None] | fixed(is_whole, u.device, torch.bool))
+    return waves * (~circle[:, None] | constant_tensor(is_whole, u.device, torch.bool))
 
 
 def _zeros(inputs: int, outputs: int) -> nn.Linear:

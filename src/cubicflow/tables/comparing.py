@@ -8,8 +8,10 @@ import numpy as np
 
 from cubicflow.tables.fitted import FittedTable, score_all
 from cubicflow.tables.likelihood import Mean, MeanOfRows
-from cubicflow.tables.source import PARTS, Missing, Table
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.split import PARTS
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.usable_rows import Missing
 
 
 class Comparison(NamedTuple):
@@ -46,12 +48,12 @@ def compare_runs(
             mean.update(values, weights)
     if not means[0].rows:
         raise TableError(
-            f"{table.path}: no row is left to compare; give rows that are not training or validation rows of the models"
+            f"{table.name}: no row is left to compare; give rows that are not training or validation rows of the models"
         )
     first_mean, second_mean, difference = (mean.result() for mean in means)
     if not difference.weight:
         raise TableError(
-            f"{table.path}: no row is left to compare: every remaining row has weight 0; give some rows a positive "
+            f"{table.name}: no row is left to compare: every remaining row has weight 0; give some rows a positive "
             "weight"
         )
     return Comparison(first_mean, second_mean, difference, bool(trained))

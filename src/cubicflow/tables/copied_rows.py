@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.tables.source import scramble
-from cubicflow.tables.table_rows import Parts, TableRows
+from cubicflow.tables.split import scramble
+from cubicflow.tables.table_rows import SplitRows, TableRows
 
 ROWS_AT_ONCE = 1 << 16
 
@@ -38,7 +38,7 @@ class CopiedRows(NamedTuple):
         return f"{counted}, {memorised}; if rows were written twice, remove the duplicates"
 
 
-def copied_rows(parts: Parts) -> CopiedRows:
+def copied_rows(parts: SplitRows) -> CopiedRows:
     """Count the copies by 64-bit hashes of all values but the weight.
 
     In a million rows, the probability that any two different rows have the same hash is below 1e-7. Only the hashes of

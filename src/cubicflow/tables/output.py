@@ -19,8 +19,8 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from cubicflow.atomic_files import replacing_together
+from cubicflow.tables.read.text.notations import Notation
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.formats import Format
 
 STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # digits of a decimal128
@@ -29,7 +29,7 @@ NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # ty
 FORMULA = (
     r"=+\-@\t\r\n＝＋－＠"  # first characters of spreadsheet formulas, as a character class of a regular expression
 )
-NO_FORMATS: Mapping[str, Format] = MappingProxyType({})
+NO_NOTATIONS: Mapping[str, Notation] = MappingProxyType({})
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -38,7 +38,7 @@ def _write_csv(
     file: BinaryIO,
     batches: Batches,
     decimals: Mapping[str, int],
-    formats: Mapping[str, Format] = NO_FORMATS,
+    notations: Mapping[str, Notation] = NO_NOTATIONS,
     protect: bool = False,
 ) -> None:
     def texts() -> Batches:
@@ -46,8 +46,8 @@ def _write_csv(
             names = batch.schema.names
             arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
             for i, name in enumerate(names):
-                if name in formats:
-                    arrays[i] = formats[name].from_plain(arrays[i].cast(pa.string()))
+                if name in notations:
+                    arrays[i] = notations[name].from_plain(arrays[i].cast(pa.string()))
                 elif protect:  # a formatted number, such as -5 €, is not a formula
                     arrays[i] = protected(arrays[i])
             names = protected(pa.array(names)).to_pylist() if protect else names
@@ -56,14 +56,14 @@ def _write_csv(
     _write_by(arrow_csv.CSVWriter, file, texts())
 
 
-def csv_text(batches: Batches, decimals: Mapping[str, int], formats: Mapping[str, Format] = NO_FORMATS) -> bytes:
+def csv_text(batches: Batches, decimals: Mapping[str, int], notations: Mapping[str, Notation] = NO_NOTATIONS) -> bytes:
     """Return rows as the bytes of a CSV file.
 
     >>> csv_text(iter([pa.record_batch({"a": [1, 2]})]), {})
     b'"a"\\n1\\n2\\n'
     """
     file = io.BytesIO()
-    _write_csv(file, batches, decimals, formats)
+    _write_csv(file, batches, decimals, notations)
     return file.getvalue()
 
 
@@ -175,7 +175,7 @@ def write_rows(
     batches: Batches,
     decimals: Mapping[str, int] | None = None,
     *,
-    formats: Mapping[str, Format] = NO_FORMATS,
+    notations: Mapping[str, Notation] = NO_NOTATIONS,
     overwrite: bool = False,
     whole: bool = False,
     protect_formulas: bool = False,
@@ -186,13 +186,13 @@ def write_rows(
         path: the name of the file, or ``-`` for CSV on standard output.
         batches: the rows, at least one batch.
         decimals: the number of digits after the point, for columns that a CSV writes with a fixed number.
-        formats: the formats of columns that a CSV writes in a format of their own.
+        notations: the notations of columns that a CSV writes in a notation of their own.
         overwrite: whether to replace an existing file.
         whole: whether standard output gets the rows at the end, all at once, instead of batch by batch.
         protect_formulas: whether texts in a CSV that a spreadsheet would take for formulas get an apostrophe.
     """
     check_output(path, overwrite=overwrite)
-    csv_options = decimals or {}, formats, protect_formulas
+    csv_options = decimals or {}, notations, protect_formulas
     if path == STANDARD_OUTPUT and whole:
         with tempfile.TemporaryFile() as buffered:
             _write_csv(buffered, batches, *csv_options)
@@ -209,16 +209,16 @@ def write_rows(
 def write_files(
     outputs: Iterable[tuple[str, Batches]],
     decimals: Mapping[str, int],
-    formats: Mapping[str, Format] = NO_FORMATS,
+    notations: Mapping[str, Notation] = NO_NOTATIONS,
     protect_formulas: bool = False,
 ) -> None:
     """Write several files, or no file: after an error every name has its old file, or none.
 
     Args:
         outputs: the names of the files, each with its rows. The rows of a file are asked for after the file before it.
-        decimals, formats, protect_formulas: as in :func:`write_rows`.
+        decimals, notations, protect_formulas: as in :func:`write_rows`.
     """
     with replacing_together() as new_file:
         for path, batches in outputs:
             with new_file(Path(path)) as file:
-                WRITERS[Path(path).suffix.lower()](file, batches, decimals, formats, protect_formulas)
+                WRITERS[Path(path).suffix.lower()](file, batches, decimals, notations, protect_formulas)

@@ -10,7 +10,7 @@ from typing import Any
 from cubicflow.tables.arrow_types import family
 from cubicflow.tables.kinds import column_from_json
 from cubicflow.tables.kinds.column import Column, Role
-from cubicflow.tables.source import ROW_INDEX, Table
+from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.table_error import TableError, some
 
 
@@ -19,9 +19,9 @@ class Schema:
     """The columns of a fitted table, in the order of the table.
 
     >>> import pyarrow as pa
-    >>> from cubicflow.tables.source import MemoryTable
+    >>> from cubicflow.tables.read.table import in_memory
     >>> from cubicflow.tables import infer
-    >>> schema = infer(MemoryTable(pa.table({"a": [i / 4 for i in range(40)], "b": [1] * 40}))).schema
+    >>> schema = infer(in_memory(pa.table({"a": [i / 4 for i in range(40)], "b": [1] * 40}))).schema
     >>> [(column.name, column.describe()) for column in schema.columns]
     [('a', 'mass per step of 0.25'), ('b', 'always 1: probability 1')]
     """
@@ -70,7 +70,7 @@ class Schema:
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
             differences = "; ".join(problems[:8]) + more
-            raise TableError(f"{table.path}: this table differs from the fitted table: {differences}")
+            raise TableError(f"{table.name}: this table differs from the fitted table: {differences}")
         return needed
 
     def new_columns(self, table: Table) -> list[str]:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
-from cubicflow.tables.source import PARTS, MemoryTable, Missing, RowSample, Table, pieces
+from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.split import PARTS, RowSample
+from cubicflow.tables.usable_rows import Missing, pieces
 
 
 class ScoredParts(NamedTuple):
@@ -75,8 +77,7 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
             chosen = labels == i
             samples.setdefault(i, RowSample(most)).update(piece.batch.filter(pa.array(chosen)), piece.numbers[chosen])
     for i, sample in samples.items():
-        rows = MemoryTable(sample.table(), str(table.path))
-        rows.is_text = table.is_text
+        rows = in_memory(sample.table(), table.name, is_text=table.is_text)
         for scores in fitted.score_table(rows, weights=True, independent=True):
             counts.update(scores.unseen)
             _update(whole, scores)

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, read_text, whole_numbers
-from cubicflow.tables.source import BLOCK, PARTS, Split, Table
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.split import BLOCK, PARTS, Split
 from cubicflow.tables.table_error import TableError
 
 BY_TIME = "time:"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cubicflow import splines
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import FAMILIES, family_names
@@ -138,11 +138,11 @@ class ElementMap:
         parts: list[tuple[Tensor, Tensor]] = []
         for name in dict.fromkeys(self.domain):
             places = [i for i, own in enumerate(self.domain) if own == name]
-            chosen = fixed(places, x.device)
+            chosen = constant_tensor(places, x.device)
             own = x.index_select(1, chosen), params.index_select(-2, chosen)
             parts.append(replace(self, domain=name)(*own, inverse=inverse))
             order += places
-        restore = fixed(order, x.device).argsort()
+        restore = constant_tensor(order, x.device).argsort()
         y, log_slope = (torch.cat(part, dim=1).index_select(1, restore) for part in zip(*parts, strict=True))
         return y, log_slope
 

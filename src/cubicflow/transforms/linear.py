@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -139,6 +139,35 @@ class FixedLinear(Transform):
 
     def config(self) -> dict[str, Any]:
         raise TypeError("a FixedLinear layer is for export only and cannot be saved; save the original flow")
+
+
+def linear_layers(transforms: Sequence[Transform], direction: str) -> dict[int, LinearTransform]:
+    """Return the linear layers by their positions. A layer with a replaced method is left out, because the method may
+    do more than multiply."""
+    return {
+        place: part
+        for place, part in enumerate(transforms)
+        if isinstance(part, LinearTransform)
+        and direction not in part.__dict__
+        and getattr(type(part), direction) is getattr(LinearTransform, direction)
+    }
+
+
+def dense_matrices(layers: Mapping[int, LinearTransform], *, inverse: bool = False) -> dict[int, Dense]:
+    """Return the matrices of all layers. Matrices of one class and size are made in one batch: making them one at a
+    time would take longer than the products that use them."""
+    dense: dict[int, Dense] = {}
+    for kind, features in dict.fromkeys((type(layer), layer.features) for layer in layers.values()):
+        alike = {i: layer for i, layer in layers.items() if type(layer) is kind and layer.features == features}
+        make = kind.dense_inverses if inverse else kind.dense_layers
+        dense.update(zip(alike, make(list(alike.values())), strict=True))
+    return dense
+
+
+def sum_of_log_scales(layers: Mapping[int, LinearTransform]) -> Tensor:
+    """Return the sum of all log-determinants. The sum is the same for every row, so it is added once at the end. Adding
+    each log-determinant in its own layer would cost a sum over rows in every layer's backward pass."""
+    return torch.cat([layer.log_scales() for layer in layers.values()]).sum()
 
 
 def _expanded(log_det: Tensor, x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats, is_number, shown
 from cubicflow.tables.asking.conditions import Condition
 from cubicflow.tables.cells import Cells, WordCells
-from cubicflow.tables.kinds.circular import Circle
+from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
@@ -188,12 +188,12 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         ends = [-math.inf, *points, math.inf]
         between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
         return tuple((first, last) for first, last in between if first <= last)
-    if isinstance(column, Circle):
+    if isinstance(column, CircularColumn):
         return _on_circle(condition, column, whole=whole)
     return (_ends(condition, numbers, whole=whole),)
 
 
-def _on_circle(condition: Condition, column: Circle, *, whole: bool) -> tuple[Interval, ...]:
+def _on_circle(condition: Condition, column: CircularColumn, *, whole: bool) -> tuple[Interval, ...]:
     """Return the numbers of a comparison or a range.
 
     A range is the arc from its lower to its upper end, which may cross the seam. A comparison is with the numbers from
@@ -283,7 +283,7 @@ def _number(value: object, column: Column, *, wrapped: bool = True) -> float | N
         if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
             raise TableError(f"{text} cannot be compared; give a finite value")
         array = pa.array([text])
-        if isinstance(unlimited, Circle) and not wrapped:
+        if isinstance(unlimited, CircularColumn) and not wrapped:
             found = float(unlimited.unwrapped(unlimited.read(array))[0])
         else:
             found = float(unlimited.encode(array)[0])

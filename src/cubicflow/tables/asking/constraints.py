@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cubicflow.near_names import no_such
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
-from cubicflow.tables.asking.feasible import Linear, is_feasible
+from cubicflow.tables.asking.feasible import Inequality, is_feasible
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.schema import Schema
@@ -85,9 +85,9 @@ class LinearConstraint(Constraint):
         found &= ~np.isnan(off)
         return found
 
-    def linear(self) -> list[Linear]:
+    def linear(self) -> list[Inequality]:
         """Return the constraint as linear inequalities."""
-        return Linear.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
+        return Inequality.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
 
     def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
         """Return the values of one column of an equality, computed from the values of the other columns."""

@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import family, read_text
-from cubicflow.tables.files.places import is_path
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.matched import FEWEST_ROWS, check_columns, match
-from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, RowSample, Table, open_table, pieces
+from cubicflow.tables.read.places import is_path, open_table
+from cubicflow.tables.read.reading import Reading
+from cubicflow.tables.read.table import ROW_INDEX, Table
+from cubicflow.tables.read.text.found_notations import detect_notations
+from cubicflow.tables.split import PARTS, RowSample
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.found_formats import detect_formats
-from cubicflow.tables.text.reading import Reading
+from cubicflow.tables.usable_rows import Missing, pieces
 
 MOST_ROWS = 200_000  # rows of each table; a larger table is subsampled
 MOST_ATTEMPTS = 100  # attempts to draw rows without missing values
@@ -81,7 +83,7 @@ def _titles(given: Mapping[str, Table]) -> list[str]:
     """Return the names of the tables in messages: their paths, and also the part if a file is given twice."""
     titles: list[str] = []
     for part, table in given.items():
-        titles.append(str(table.path) if str(table.path) not in titles else f"{table.path} (as {part} rows)")
+        titles.append(table.name if table.name not in titles else f"{table.name} (as {part} rows)")
     return titles
 
 
@@ -91,14 +93,14 @@ def _columns(table: Table, drop: Collection[str]) -> list[str]:
 
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
     """Return rows of the table with their types. The columns in ``texts`` of a text file stay text."""
-    table = detect_formats(table.spooled(columns), columns, texts)
-    notes += [f"{table.path}: {remark}" for remark in table.remarks]
+    table = detect_notations(table.spooled(columns), columns, texts)
+    notes += [f"{table.name}: {remark}" for remark in table.remarks]
     chosen, start = RowSample(MOST_ROWS), 0
     for batch in table.batches(columns):
         chosen.update(batch, np.arange(start, start + len(batch)))
         start += len(batch)
     if not start:
-        raise TableError(f"{table.path}: the table has no rows; give {FEWEST_ROWS} or more")
+        raise TableError(f"{table.name}: the table has no rows; give {FEWEST_ROWS} or more")
     rows = _note_subsample(chosen.table(), start, table, notes)
     if not table.is_text:
         return rows
@@ -111,7 +113,7 @@ def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes:
 
 def _note_subsample(rows: pa.Table, read: int, table: Table, notes: list[str]) -> pa.Table:
     if len(rows) < read:
-        notes.append(f"{table.path}: {len(rows):,} of {read:,} rows are judged, chosen by a hash of their row numbers")
+        notes.append(f"{table.name}: {len(rows):,} of {read:,} rows are judged, chosen by a hash of their row numbers")
     return rows
 
 
@@ -156,7 +158,7 @@ def judge_run(
     notes: list[str] = []
     is_source = fitted.is_source(held_out)
     if is_source:
-        notes.append(f"{held_out.path}: this is the file that the model was fitted to; only its test rows are held out")
+        notes.append(f"{held_out.name}: this is the file that the model was fitted to; only its test rows are held out")
     if fitted.schema.weights is not None:
         notes.append("the model was fitted with weights; in this judgement every row counts once")
     missing = missing or fitted.missing
@@ -167,7 +169,7 @@ def judge_run(
         real, context_rows = (real.take(pa.array(half)) for half in np.array_split(order, 2))
         notes.append("the model is conditional: half of the rows give the context, the other half is held out")
     sampled = _sampled(fitted, context_rows, held_out, seed, without_gaps=Missing(missing) is Missing.DROP)
-    title = f"{held_out.path} (test rows)" if is_source else str(held_out.path)
+    title = f"{held_out.name} (test rows)" if is_source else str(held_out.name)
     tables = {title: _read(fitted, real, held_out), "the samples": sampled}
     source = train if train is not None else _fitted_file(fitted)
     if source is None:
@@ -177,7 +179,7 @@ def judge_run(
         if part is None and source.fingerprint() == held_out.fingerprint():
             notes.append(TRAIN_IS_REAL)
         known = _rows_of_run(fitted, source, missing, part, notes)
-        tables[f"{source.path} (training rows)"] = _read(fitted, known, source)
+        tables[f"{source.name} (training rows)"] = _read(fitted, known, source)
     names = tables["the samples"].column_names
     words = [fitted.schema[name].name for name in names if _is_word(fitted, name)]
     ordered = {name: table.select(names) for name, table in tables.items()}
@@ -215,9 +217,9 @@ def _rows_of_run(
         if len(batch):
             chosen.update(batch, numbers)
             count += len(batch)
-    notes += [f"{table.path}: {remark}" for remark in table.remarks]
+    notes += [f"{table.name}: {remark}" for remark in table.remarks]
     if not count:
-        raise TableError(f"{table.path}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
+        raise TableError(f"{table.name}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
     return _note_subsample(chosen.table(), count, table, notes)
 
 
@@ -226,7 +228,7 @@ def _read(fitted: FittedTable, rows: pa.Table, table: Table) -> pa.Table:
     try:
         return pa.table({n: fitted.schema[n].read(rows.column(n).combine_chunks()) for n in rows.column_names})
     except TableError as error:
-        raise error.about(table.path) from None
+        raise error.about(table.name) from None
 
 
 def _sampled(fitted: FittedTable, context_rows: pa.Table, table: Table, seed: int, *, without_gaps: bool) -> pa.Table:
@@ -237,7 +239,7 @@ def _sampled(fitted: FittedTable, context_rows: pa.Table, table: Table, seed: in
         if without_gaps:
             sampled = _without_gaps(fitted, sampled, rows, seed)
     except TableError as error:  # for example a context value that the model does not know
-        raise error.about(table.path) from None
+        raise error.about(table.name) from None
     for column in fitted.schema.context:
         sampled = sampled.append_column(column.name, column.given(rows.column(column.name)))
     return sampled
