@@ -24,6 +24,7 @@ CORNERS = """(paper) => {
   const mean = (u, v) => {
     const part = pen.getImageData(left + u * side, v * side, 0.2 * side, 0.2 * side).data, found = [0, 0, 0, 0];
     for (let i = 0; i < part.length; i += 4) {
+      for (let c = 0; c < 3; c += 1) part[i + c] = paper[c] + (part[i + c] - paper[c]) * part[i + 3] / 255;
       if (Math.max(...paper.map((p, c) => Math.abs(part[i + c] - p))) < 60) continue;
       for (let c = 0; c < 3; c += 1) found[c] += part[i + c];
       found[3] += 1;
