@@ -43,7 +43,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from benchmarks import any_order
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.cells import Cells, NumberCells
@@ -54,9 +54,9 @@ from cubicflow.tables.fitting import suited_columns, suited_columns_model, suite
 from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.split import Split, Undivided
+from cubicflow.tables.schema.split import Split, Undivided
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_rows import TableRows, load_numbers
-from cubicflow.tables.usable_rows import Missing
 from cubicflow.training import TrainingConfig, fit
 
 ROOT = Path(__file__).parent.parent

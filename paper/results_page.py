@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.machine import name_of
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import write_atomically
 from paper.claims import claims_table
 from paper.experiment import EXPERIMENTS, read_json
 from paper.figure_2 import GAUSSIANS

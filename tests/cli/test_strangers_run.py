@@ -19,8 +19,8 @@ from tests.helpers.command_line import Command
 from torch import Tensor
 
 import cubicflow as cf
+from cubicflow.files import NotPlainError
 from cubicflow.flows.serialization import load_model
-from cubicflow.plain_files import NotPlainError
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.training.metrics_file import read_metrics
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cubicflow.atomic_files import replacing, replacing_together, write_atomically
+from cubicflow.files import replacing, replacing_together, write_atomically
 
 
 def names(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from cubicflow.export import export_model
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.unit_spline import unit_spline
+from cubicflow.tables.model.masses import unit_spline
 
 from .runtimes import runtime
 

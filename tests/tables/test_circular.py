@@ -12,10 +12,9 @@ from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.interval_mass import log_mean_density
 from cubicflow.tables.kinds.circular import Circular
+from cubicflow.tables.model.masses import log_mean_density, unit_spline
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.unit_spline import unit_spline
 
 SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
 TURN = 2 * np.pi

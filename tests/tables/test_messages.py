@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import cubicflow as cf
+from cubicflow.files import OutputError
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.output import check_output
 from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.output import check_output
 
 SOURCE = Path(cf.__file__).parent
 RNG = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="give a value for 'n'") as given:
         encoder.context_from({}, 1)
     (tmp_path / "out.csv").touch()
-    with pytest.raises(TableError, match="or replace it") as there:
+    with pytest.raises(OutputError, match="or replace it") as there:
         check_output(str(tmp_path / "out.csv"))
     for refused, option in ((outside, "--bounds x=LOW:HIGH"), (given, "--given n=VALUE"), (there, "--overwrite")):
         assert "--" not in str(refused.value)

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cubicflow.atomic_files import write_atomically
 from cubicflow.extras import install
+from cubicflow.files import write_atomically
 from cubicflow.tables.read.fetched import file_system, without_secrets
 from cubicflow.tables.read.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 
 LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_temperature
 
 
@@ -58,7 +58,7 @@ class NormalMixture(Base):
         return self.spread * drawn.to(self.logits)
 
     def config(self) -> dict[str, Any]:
-        return arguments(self, "features", "components", "correlated", "spread", "seed")
+        return config_of(self, "features", "components", "correlated", "spread", "seed")
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:

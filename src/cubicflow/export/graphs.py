@@ -13,7 +13,6 @@ from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import frozen
 from cubicflow.export.loops import check_loops
 from cubicflow.flows import Flow, Mixture
-from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
@@ -95,17 +94,10 @@ class NextCells(nn.Module):
         hidden = model._hidden(cells)
         kinds = cells[:, model._num_context :, 0].long()
         outcomes, places = [], []
-        for i, number in enumerate(model.outcomes):
-            uniform = noise[:, 2 * i : 2 * i + 2]
-            outcome = kinds[:, i] * 0
-            if number > 1:
-                ends = torch.softmax(model._logits(i, hidden[:, i], kinds), dim=1).cumsum(1)[:, :-1]
-                outcome = (ends < uniform[:, :1]).long().sum(1)
-            u = uniform[:, 1]
-            if model.shapes[i]:
-                u = unit_spline(u, model.splines[i](hidden[:, i]), closed=i in model.circles, inverse=True)[0]
+        for i in range(len(model.outcomes)):
+            outcome, place = model.draw(i, hidden[:, i], kinds, noise[:, 2 * i : 2 * i + 2])
             outcomes.append(outcome)
-            places.append(u)
+            places.append(place)
         return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
 
 

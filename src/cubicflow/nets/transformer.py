@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.nets.products import products
 
 MLP_WIDTH = 4  # hidden units of an MLP, per unit of the stream's width H
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return arguments(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
+        return config_of(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
 
     def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """Map tokens (N, T, H) to outputs (N, T, H). With a cache, the tokens follow the tokens in the cache: any

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.atomic_files import sync_folder, write_atomically
-from cubicflow.plain_files import NotPlainError, check_plain
+from cubicflow.files import NotPlainError, check_plain, sync_folder, write_atomically
 from cubicflow.training.saved_numbers import CHECKPOINT, schema_violation
 
 FORMAT = "cubicflow-checkpoint"

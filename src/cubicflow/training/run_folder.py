@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.atomic_files import is_leftover, write_atomically
+from cubicflow.files import InUseError, NotPlainError, is_leftover, open_plain, take_lock, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
-from cubicflow.plain_files import InUseError, NotPlainError, open_plain, take_lock
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes

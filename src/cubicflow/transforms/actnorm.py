@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
 

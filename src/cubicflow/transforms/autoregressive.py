@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, permutation, positive
+from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
@@ -66,7 +66,7 @@ class Autoregressive(Transform):
             check_causal(self.network, features, features * size, context_features)
 
     def config(self) -> dict[str, Any]:
-        settings = arguments(self, "features", "network", "element_map", "context_features")
+        settings = config_of(self, "features", "network", "element_map", "context_features")
         return settings if self.order is None else {**settings, "order": self.order}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:

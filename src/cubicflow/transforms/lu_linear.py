@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.nets.products import products
 from cubicflow.transforms.linear import Dense, LinearTransform
 

@@ -1,167 +1,72 @@
-"""The set of a column's values that meets conditions: levels or closed intervals of numbers, and missing values.
+"""The set of a column's plain numbers that meets a condition.
 
-Values are plain numbers, the encoded values of a column: a level's index, a step's code, a real number itself, NaN for
-a missing value. In names, a missing value is a ``gap``. An interval is its first and its last plain number, both
-inclusive. So > and >= differ by one code, or by the next float64 of a real column. A comparison with a value excludes
-missing values.
+A comparison with a value excludes missing values. > and >= differ by one code, or by the next float64 of a real column.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, time
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import Floats, is_number, shown
+from cubicflow.tables.arrow_types import is_number, shown
 from cubicflow.tables.asking.conditions import Condition
-from cubicflow.tables.cells import Cells, WordCells
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, listed
 
-Flags = NDArray[np.bool_]
 Interval = tuple[float, float]
 EVERYTHING: tuple[Interval, ...] = ((-math.inf, math.inf),)
 
 
-@dataclass(frozen=True)
-class AllowedLevels:
-    """A set of levels of a column. ``gap`` tells whether the set contains missing values.
-
-    >>> some = AllowedLevels((True, True, False), gap=True) & AllowedLevels((False, True, True), gap=False)
-    >>> some.only, some.contains(np.array([1.0, 2.0, np.nan])).tolist()
-    (1.0, [True, False, False])
-    """
-
-    levels: tuple[bool, ...]
-    gap: bool
-
-    def __and__(self, other: AllowedLevels) -> AllowedLevels:
-        both = tuple(a and b for a, b in zip(self.levels, other.levels, strict=True))
-        return AllowedLevels(both, self.gap and other.gap)
-
-    def without(self, values: Iterable[float]) -> AllowedLevels:
-        """Return the set without the plain numbers ``values``; NaN removes missing values."""
-        removed = list(values)
-        kept = tuple(allowed and i not in removed for i, allowed in enumerate(self.levels))
-        return AllowedLevels(kept, self.gap and not any(map(math.isnan, removed)))
-
-    def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers are in the set; NaN is a missing value."""
-        known = np.isfinite(y)
-        level = np.where(known, y, 0).astype(np.int64)
-        found: Flags = np.where(known, np.asarray(self.levels)[level], np.isnan(y) & self.gap)
-        return found
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.levels) and not self.gap
-
-    @property
-    def only(self) -> float | None:
-        """The only plain number in the set, NaN for a missing value; None unless the set has exactly one element."""
-        if sum(self.levels) + self.gap != 1:
-            return None
-        return math.nan if self.gap else float(self.levels.index(True))
-
-
-@dataclass(frozen=True)
-class AllowedNumbers:
-    """A set of numbers: sorted disjoint closed intervals. ``gap`` tells whether the set contains missing values.
-
-    >>> (AllowedNumbers(((0, 5),), gap=False) & AllowedNumbers(((-9, 2), (4, 9)), gap=True)).intervals
-    ((0, 2), (4, 5))
-    """
-
-    intervals: tuple[Interval, ...]
-    gap: bool
-
-    def __and__(self, other: AllowedNumbers) -> AllowedNumbers:
-        pairs = ((max(a[0], b[0]), min(a[1], b[1])) for a in self.intervals for b in other.intervals)
-        return AllowedNumbers(tuple(sorted(p for p in pairs if p[0] <= p[1])), self.gap and other.gap)
-
-    def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers are in the set; NaN is a missing value."""
-        inside = np.zeros(y.shape, dtype=np.bool_)
-        for first, last in self.intervals:
-            inside |= (y >= first) & (y <= last)
-        return inside | (np.isnan(y) & self.gap)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.intervals and not self.gap
-
-    @property
-    def only(self) -> float | None:
-        """The only plain number in the set, NaN for a missing value; None unless the set has exactly one element."""
-        points = [first for first, last in self.intervals if first == last]
-        if len(self.intervals) + self.gap != 1 or len(points) != len(self.intervals):
-            return None
-        return points[0] if points else math.nan
-
-
-Allowed = AllowedLevels | AllowedNumbers
-
-
-def intersection(one: Allowed, other: Allowed) -> Allowed:
-    """Return the intersection of two sets of the same column."""
-    if isinstance(one, AllowedLevels) and isinstance(other, AllowedLevels):
-        return one & other
-    if isinstance(one, AllowedNumbers) and isinstance(other, AllowedNumbers):
-        return one & other
-    raise TypeError("cannot intersect a set of levels with a set of numbers: they belong to different columns")
-
-
-def everything(cells: Cells, *, gap: bool = True) -> Allowed:
-    """Return the set of all values of a column. Missing values are included if ``gap`` is true."""
-    if isinstance(cells, WordCells):
-        return AllowedLevels((True,) * len(cells.kinds), gap and cells.gaps)
-    return AllowedNumbers(EVERYTHING, gap and cells.gaps)
-
-
-def allowed_by(condition: Condition, column: Column, cells: Cells) -> Allowed:
-    """Return the set of a column's values that meets a condition.
+def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
+    """Return the set of a column's plain numbers that meets a condition. ``gaps`` tells whether values can be missing.
 
     Raises:
         TableError: no value meets the condition, or the condition does not suit the column.
     """
     if condition.relation == "missing":
-        if not cells.gaps:
+        if not gaps:
             raise TableError(
                 f"condition {condition.text!r}: column {column.name!r} has no missing value in the fitted table; leave "
                 "the condition out"
             )
-        if isinstance(cells, WordCells):
-            return AllowedLevels((False,) * len(cells.kinds), gap=True)
-        return AllowedNumbers((), gap=True)
+        return Set.between(gap=True)
     if condition.relation == "present":
-        return everything(cells, gap=False)
+        return Set.everything(gap=False)
     try:
         if isinstance(column, Levelled):
-            return AllowedLevels(tuple(_levels(condition, column)), gap=False)
-        return AllowedNumbers(_intervals(condition, column), gap=False)
+            return Set.between(*_levels(condition, column))
+        return Set.between(*_intervals(condition, column))
     except TableError as error:
         raise error.about(f"condition {condition.text!r}") from None
 
 
-def _levels(condition: Condition, column: Levelled) -> list[bool]:
+def _levels(condition: Condition, column: Levelled) -> tuple[Interval, ...]:
     if condition.relation in ("=", "!=", "in", "not in"):
-        codes = {_code(column, value) for value in condition.values}
-        wanted = condition.relation in ("=", "in")
-        return [(i in codes) == wanted for i in range(len(column.levels))]
+        codes = sorted({_code(column, value) for value in condition.values})
+        if condition.relation in ("=", "in"):
+            return tuple((code, code) for code in codes)
+        return tuple(each for each in _others(codes, whole=True) if each[0] < len(column.levels) and each[1] >= 0)
     if not is_number(column.arrow_type):
         raise TableError(f"column {column.name!r} holds words, which have no order; compare with =, != or in")
     low, high = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
-    return [low <= float(level) <= high for level in column.levels]
+    return tuple((float(i), float(i)) for i, level in enumerate(column.levels) if low <= float(level) <= high)
+
+
+def _others(points: Sequence[float], *, whole: bool) -> tuple[Interval, ...]:
+    """Return the intervals between sorted numbers. ``whole`` allows whole numbers only."""
+    ends = [-math.inf, *points, math.inf]
+    between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
+    return tuple((first, last) for first, last in between if first <= last)
 
 
 def _code(column: Levelled, value: object) -> int:
@@ -185,9 +90,7 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         points = sorted({number for number in numbers if number is not None})
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)
-        ends = [-math.inf, *points, math.inf]
-        between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
-        return tuple((first, last) for first, last in between if first <= last)
+        return _others(points, whole=whole)
     if isinstance(column, CircularColumn):
         return _on_circle(condition, column, whole=whole)
     return (_ends(condition, numbers, whole=whole),)

@@ -1,8 +1,9 @@
-"""The probability of an interval under a cubic spline on [0, 1], with a small relative error even if tiny.
+"""The spline of a column: the distribution function F of a number on [0, 1], and masses F(b) - F(a) of intervals.
 
-The spline is the distribution function F of a number on [0, 1]. The difference F(b) - F(a) of two rounded numbers has
-an absolute error of about 1e-16. A mass of 1e-12 would keep four digits, and in float32 none. Here no large numbers are
-subtracted:
+The model, its scores, its samples and every answer evaluate a column's spline here and nowhere else.
+
+The difference F(b) - F(a) of two rounded numbers has an absolute error of about 1e-16. A mass of 1e-12 would keep four
+digits, and in float32 none. Here no large numbers are subtracted:
 
 1. An interval is given by its distances from both ends of [0, 1] and by its width, three separate numbers. It is
    measured from the nearer end. From the upper end, the spline is the mirrored one.
@@ -11,6 +12,8 @@ subtracted:
 3. An interval that crosses knots is the rest of its first bin, the whole bins between, and the beginning of its last
    bin: again a sum of positive terms. The two pieces beside a single knot add up to the width, so a rounding error of
    the knot moves probability from one piece to the other and does not change the sum.
+
+A ``closed`` spline belongs to a circle of circumference 1 that is cut open at 0: it has the same slope at both ends.
 """
 
 from __future__ import annotations
@@ -21,14 +24,74 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.cubic import cubic_shape
-from cubicflow.splines.evaluation import Axis, BinIndex, locate
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape
+from cubicflow.splines.evaluation import Axis, BinIndex, evaluate_unit, locate
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.unit_spline import bins_of, reflected, unit_spline
 
+LEAST_BIN = 1e-3  # smallest width and height of a bin, as in cubic_spline
+MOST_FLOORED = 0.1  # largest share of the unit interval that these floors may take
+WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
+GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
 NARROW = 0.01  # width of an interval, relative to the distance from the nearer end; narrower ones take the mean slope
 DIGITS = 48  # binary digits of a place; two more places would be equal up to rounding
+
+
+# --- the forms that the model uses: one number or interval per row and column ---
+
+
+def log_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return log densities (N, I) on [0, 1] of points, given their cells (N, I, 4) and params (N, I, P)."""
+    _, low, high, _ = cells.unbind(2)
+    return log_slopes(low, high, params, closed=closed)
+
+
+def log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return the exact log mean densities (N, I) of intervals, given their cells (N, I, 4) and params (N, I, P)."""
+    _, low, high, log_width = cells.unbind(2)
+    # The width follows from the distances. If the interval is too narrow for its distances, the log_size replaces the
+    # log width: the density is nearly constant there. The log_size is slightly smaller, by the probability of unseen
+    # values.
+    between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
+    log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
+    return log_mean_density(low, high, log_width, params, closed=closed)
+
+
+def fast_log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return :func:`log_mean_densities` up to errors that do not matter in training, by the fast spline kernels.
+
+    The mean density of a wide interval follows from the spline's values at both ends, and that of a narrow interval
+    from the slopes at two points inside.
+    """
+    _, low, high, log_width = cells.unbind(2)
+    width = log_width.exp()
+    middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
+    offsets = width[..., None] * constant_tensor([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
+    points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
+    values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
+    across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
+    narrow = torch.logaddexp(log_slopes[..., 1], log_slopes[..., 2]) - math.log(2)
+    return torch.where(width > WIDE, across.log(), narrow)
+
+
+def place_of(share: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return the place on [0, 1] below which a ``share`` of the probability lies: the inverse of F."""
+    return unit_spline(share, params, closed=closed, inverse=True)[0]
+
+
+def middle_of(low: Tensor, high: Tensor) -> Tensor:
+    """Return the middle of an interval, given its distances from 0 and from 1."""
+    return (1 + low - high) / 2
+
+
+# --- slopes and masses ---
+
+
+def log_slopes(low: Tensor, high: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return log F' at points, given their distances from 0 and from 1."""
+    return unit_spline(middle_of(low, high).clamp(0, 1), params, closed=closed)[1]
 
 
 def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool = False) -> Tensor:
@@ -55,8 +118,8 @@ def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | No
     """Return the log masses (N, J) of J intervals under each of N splines, in float64.
 
     Args:
-        low, high, log_width: (J,), as in :func:`log_mean_density`.
-        params: (N, P), or None for the identity; then N is 1.
+        low, high, log_width: as in :func:`log_mean_density`; (J,) for all splines, or (N, J).
+        params: (N, P), or None for the identity; then the result has the shape of the intervals.
         closed: as in :func:`log_mean_density`.
 
     An interval that is wide, compared with its distance from the nearer end, is a difference of the spline's values
@@ -67,7 +130,10 @@ def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | No
     [[-0.6931471805599453, -400.0]]
     """
     if params is None:
-        return torch.from_numpy(log_width)[None]
+        return torch.from_numpy(log_width)
+    if low.ndim == 2:
+        a, b, log_w = (torch.from_numpy(each).to(params.device) for each in (low, high, log_width))
+        return log_w + log_mean_density(a, b, log_w, params[:, None].expand(-1, low.shape[1], -1), closed=closed)
     near, is_above = np.minimum(low, high), low > high
     with np.errstate(divide="ignore"):
         is_narrow = log_width < np.log(near) + math.log(NARROW)
@@ -149,3 +215,38 @@ def _next(index: BinIndex) -> BinIndex:
     """Return the index of the next bin, or of the last bin again."""
     bin = (index.bin + 1).clamp(max=index.num_bins - 1)
     return index.moved_to(bin)
+
+
+# --- the spline itself ---
+
+
+def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = False) -> tuple[Tensor, Tensor]:
+    """Return a cubic spline on [0, 1] at u, and its log slope. A ``closed`` spline has the same slope at both ends.
+
+    Args:
+        u: numbers in [0, 1].
+        params: (..., 2 K + 2): K widths, K heights and two edge slopes; a closed spline ignores the last.
+
+    >>> params = torch.randn(18, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> _, log_slope = unit_spline(torch.tensor([0.0, 1.0], dtype=torch.float64), params.expand(2, -1), closed=True)
+    >>> bool((log_slope[0] - log_slope[1]).abs() < 1e-12)
+    True
+    """
+    if not closed:
+        return cubic_spline(u, params, inverse=inverse, domain="unit")
+    return evaluate_unit(u, bins_of(params, closed=True), CUBIC, inverse)
+
+
+def reflected(params: Tensor, *, closed: bool) -> Tensor:
+    """Return the params of the spline 1 - F(1 - u). It is F seen from the upper end of [0, 1]."""
+    num_bins = (params.shape[-1] - 2) // 2
+    widths, heights = params[..., :num_bins], params[..., num_bins : 2 * num_bins]
+    ends = params[..., -2:-1] if closed else params[..., -1:]
+    return torch.cat([widths.flip(-1), heights.flip(-1), ends, params[..., -2:-1]], dim=-1)
+
+
+def bins_of(params: Tensor, *, closed: bool) -> Bins:
+    """Return the bins of the spline with these params."""
+    num_bins = (params.shape[-1] - 2) // 2
+    floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
+    return (cubic_ring if closed else cubic_bins)(params, num_bins, floor, floor)

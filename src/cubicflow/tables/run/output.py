@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from cubicflow.atomic_files import replacing_together
+from cubicflow.files import check_free, replacing_together
 from cubicflow.tables.read.text.notations import Notation
 from cubicflow.tables.table_error import TableError, some
 
@@ -138,27 +138,22 @@ WRITERS: dict[str, Callable[..., None]] = {".csv": _write_csv, ".parquet": _writ
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:
-    """Raise TableError for an output that cannot be written, before any work is done."""
+    """Raise TableError or OutputError for an output that cannot be written, before any work is done."""
     if path == STANDARD_OUTPUT:
         if sys.stdout is None:  # standard output was closed before Python started
             raise TableError("standard output is closed; open it, or give the name of a file")
         return
-    check_free(path, tuple(WRITERS), overwrite=overwrite)
+    check_file(path, tuple(WRITERS), overwrite=overwrite)
 
 
-def check_free(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
-    """Raise TableError if the name of a file has none of these endings, or if the file cannot be written."""
+def check_file(path: str, endings: Sequence[str], *, overwrite: bool) -> None:
+    """Raise TableError if the name of a file has none of these endings, and OutputError if it cannot be written."""
     target = Path(path)
     if target.suffix.lower() not in endings:
         *others, last = endings
         ends = f"{', '.join(others)} or {last}" if others else last
         raise TableError(f"{path}: the name of an output should end in {ends}, or be - for standard output")
-    if target.is_dir():
-        raise TableError(f"{path}: this is a folder; give the name of a file")
-    if target.exists() and not overwrite:
-        raise TableError(f"{path}: the file exists already; choose another name, or replace it", "--overwrite")
-    if not target.parent.is_dir():
-        raise TableError(f"{path}: there is no folder {target.parent}; create it first")
+    check_free(target, overwrite=overwrite)
 
 
 def is_own(run: Path, name: str, output: Path) -> bool:
