@@ -18,7 +18,6 @@ from tests.explore.pages import TOKEN, Page, Tab
 from tests.explore.tables import EVIL, joint, make_table
 
 from cubicflow.cli import main
-from cubicflow.explore.framed import unframed
 from cubicflow.explore.server import private_link
 from cubicflow.tables import FittedTable
 from cubicflow.tables.run.output import csv_text
