@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cubicflow as cf
-from cubicflow.training import RunFolderError, fit
+from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.progress import LiveLine, PlainLines, Progress, make_progress
 from cubicflow.training.run_folder import check_folder, forget_run
@@ -117,6 +118,20 @@ def test_resume_with_changed_settings(x, make_flow, unfinished):
     refused(r"\(training\): beta2 was 0.999, is now 0.9", make_flow(), x, unfinished, resume=True, beta2=0.9)
     resumed = fit(make_flow(), x, run=unfinished, resume=True, checkpoint_seconds=1, device="cpu", **SETTINGS)
     assert resumed.steps == 12
+
+
+def test_settings_that_are_not_given_keep_the_values_of_the_run(x, make_flow, run, assert_same):
+    """So a run of a version with other defaults resumes, and ends with the same weights."""
+    settings = {"steps": 8, "validate_every": 2, "warmup_steps": 3, "batch_size": 50, "patience": 4, "progress": False}
+    whole = fit(make_flow(), x, **settings)
+    calls = itertools.count()
+    with pytest.raises(TrainingInterrupted):
+        fit(make_flow(), x, run=run, stop=lambda: next(calls) == 3, **settings)
+    changed = {"steps": 8, "validate_every": 2, "patience": 5}
+    refused(r"\(training\): patience was 4, is now 5", make_flow(), x, run, resume=True, **changed)
+    resumed = fit(make_flow(), x, run=run, resume=True, progress=False)
+    assert resumed.config == whole.config
+    assert_same(whole.flow, resumed.flow)
 
 
 def test_a_run_older_than_a_setting_resumes(x, make_flow, unfinished):

@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
@@ -188,13 +189,6 @@ def private_randomness(seed: int) -> Iterator[np.random.Generator]:
 def draw_seed(random_state: Any) -> int:
     """Return an integer seed from scikit-learn's ``random_state``."""
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def whole_number(name: str, value: Any, at_least: int) -> int:
-    """Return ``value`` as an int; raise ValueError unless it is an integer of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be a whole number, {at_least} or more, got {value!r}")
-    return int(value)
 
 
 def joined(first: pa.Table, second: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.constructors import whole_number
+from cubicflow.arguments import whole_number
 from cubicflow.integration.adaptation import FLOW_STEPS, Adapter
 from cubicflow.integration.blend import Blend
 from cubicflow.integration.bounds import Bounds, Column

@@ -27,7 +27,7 @@ from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass,
 from cubicflow.training.parts import parts
 from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
-from cubicflow.training.run_folder import RunFolder, check_run, open_run
+from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
@@ -122,6 +122,8 @@ def fit(
     config = TrainingConfig.make(config, **settings)
     check_run(run, resume=resume, sections=sections or {})
     with join(config.device) as world, random_state_kept(world.device):
+        if resume and run is not None:
+            config = config.completed(world.broadcast(recorded_settings(run) if world.is_writer else None))
         # --- check the rows, and split off validation rows ---
         given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
@@ -203,7 +205,8 @@ def train_to_the_end(
     take_step = parts.repeated(step, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
-    logged_step = state.step
+    first_step = logged_step = state.step
+    metrics: dict[str, Any] = {}
     interrupted = False
     least = least_validate_every(
         batch_size, 0 if held_out is None else held_out.num_rows, averages=step.averages is not None
@@ -219,11 +222,13 @@ def train_to_the_end(
         with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, world.rank)):
             take_step(batch)
         state.step += 1
+        if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
+            metrics["first_step_seconds"] = time.monotonic() - logged
+            logged, logged_step = time.monotonic(), state.step
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             interrupted, state.elapsed = world.agree(interrupts.requested(), time.monotonic() - began)
 
         # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
-        metrics: dict[str, Any] = {}
         last = why_stop(config, state) is not None
         finished_share = done(config, state.step, state.elapsed)
         validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
@@ -236,7 +241,8 @@ def train_to_the_end(
             metrics["loss"] = float(step.loss_sum) / (state.step - state.last_read)
             metrics["learning_rate"] = float(step.learning_rate)
             metrics["gradient_norm"] = float(step.gradient_norm)
-            metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
+            if state.step > logged_step:
+                metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
             step.loss_sum.zero_()
             state.last_read = logged_step = state.step
             logged = now
@@ -246,12 +252,13 @@ def train_to_the_end(
         if held_out is not None and validating:
             metrics |= validate(state, held_out)
             validations.restart(state.step, finished_share)
-        if metrics:
+        if reading:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
             display.update(finished_share, metrics)
             if folder is not None:
                 folder.log(metrics)
+            metrics = {}
 
         # --- save ---
         if folder is not None and saving:
