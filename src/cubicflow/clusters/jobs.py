@@ -20,9 +20,9 @@ from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
 from cubicflow.near_names import no_such
-from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.honest_score import Used
+from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.scored_parts import ScoredParts
 from cubicflow.tables.split import PARTS
 from cubicflow.tables.table_error import TableError

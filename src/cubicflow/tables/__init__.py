@@ -14,7 +14,7 @@ The main modules, each of which builds on those above it:
     columns_cores, columns_model, columns_likelihood
                                             the model of columns: networks, heads; scores and samples
     table_rows                              rows for training
-    asking/                                 conditions on any columns, imputation, constraints
+    query/                                  conditions on any columns, imputation, constraints
     independent, honest_score               baselines of a score: independent columns, and the training rows
     sampled_table, fitted, scored_parts, comparing
                                             a fitted table: samples, scores, scores of each part, two runs compared
@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.extras import need
 
 if TYPE_CHECKING:
-    from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.inference import TableOptions, infer
     from cubicflow.tables.judging.judgement import Judgement, judge
+    from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
     from cubicflow.tables.read.reading import Reading
     from cubicflow.tables.read.table import Table
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Names are imported on first access: the command line lists the kinds of columns without importing torch.
 _MODULES = {
-    "Conditional": "asking.answer",
+    "Conditional": "query.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "usable_rows",
