@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from cubicflow.tables.inference import TableOptions, infer
     from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.read.places import open_table
-    from cubicflow.tables.read.reading import Reading
     from cubicflow.tables.read.table import Table
+    from cubicflow.tables.read.text.reading import Reading
     from cubicflow.tables.schema import Schema
     from cubicflow.tables.schema.split import Split
     from cubicflow.tables.schema.usable_rows import Missing
@@ -48,7 +48,7 @@ _MODULES = {
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "schema.usable_rows",
-    "Reading": "read.reading",
+    "Reading": "read.text.reading",
     "Schema": "schema",
     "Split": "schema.split",
     "Table": "read.table",

@@ -27,8 +27,8 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
-from cubicflow.tables.read.reading import DEFAULT_READING, Reading
 from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import PARTS, Split

@@ -29,7 +29,7 @@ from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
-from cubicflow.tables.read.reading import Reading, check_reading
+from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
