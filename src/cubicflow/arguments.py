@@ -26,7 +26,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
     """
     try:
         found = int(value)
-        whole = found == value and not isinstance(value, bool)  # "5" != 5
+        whole = found == value and not _is_bool(value)  # "5" != 5
     except (TypeError, ValueError, OverflowError):
         whole = False
     if not whole or found < least:
@@ -45,7 +45,7 @@ def number(
     ValueError: beta2 must be a finite number, 0 or more and below 1, got 1
     """
     try:
-        found = math.nan if isinstance(value, bool | str) else float(value)
+        found = math.nan if _is_bool(value) or isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found) or not above < found < below or found < least:
@@ -83,3 +83,8 @@ def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"{owner} has no {kind} {name!r}{hint} It has: {', '.join(names)}"
+
+
+def _is_bool(value: Any) -> bool:
+    """Return whether a value is a truth value of Python or NumPy, which would pass as 0 or 1."""
+    return type(value).__name__ in ("bool", "bool_")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
@@ -104,6 +105,16 @@ class TrainingConfig:
             if name not in known:
                 raise TypeError(unknown_name("fit", "training setting", name, known))
         return replace(config, **settings) if config is not None else cls(**settings)
+
+    def completed(self, recorded: Mapping[str, Any]) -> Self:
+        """Return the config of a resumed run: settings that are None get the values that the run has recorded.
+
+        So a run continues with the defaults of the version of cubicflow that started it.
+        """
+        unset = [field.name for field in fields(self) if field.default is None and getattr(self, field.name) is None]
+        with suppress(ValueError):  # the comparison with the run reports a wrong value
+            return replace(self, **{name: recorded[name] for name in unset if name in recorded})
+        return self
 
     def validation_rows(self, num_rows: int) -> int:
         """Return how many of ``num_rows`` rows to split off for validation."""
