@@ -54,9 +54,9 @@ from cubicflow.tables.fitting import suited_columns, suited_columns_model, suite
 from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.split import Split, Undivided
+from cubicflow.tables.schema.split import Split, Undivided
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_rows import TableRows, load_numbers
-from cubicflow.tables.usable_rows import Missing
 from cubicflow.training import TrainingConfig, fit
 
 ROOT = Path(__file__).parent.parent

@@ -23,7 +23,7 @@ from cubicflow.tables import FittedTable, Split, TableEncoder, TableOptions, inf
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.usable_rows import Missing
+from cubicflow.tables.schema.usable_rows import Missing
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "rows_scored.md"
 TURNS = 3

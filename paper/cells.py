@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from benchmarks.machine import machine
 
+from cubicflow.arguments import unknown_name
 from cubicflow.data.symmetries import KINDS, Symmetries
 from cubicflow.files import replacing, write_atomically
-from cubicflow.near_names import no_such
 from cubicflow.training import FitResult
 from paper.data import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
 from paper.data.bsds300 import SIDE
@@ -73,7 +73,7 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
     for line in settings.table:
         for name in line.get("models", ()):
             if name not in settings.models:
-                raise ValueError(no_such("the recipe of table-1", "model", name, settings.models))
+                raise ValueError(unknown_name("the recipe of table-1", "model", name, settings.models))
     return settings
 
 

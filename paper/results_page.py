@@ -33,7 +33,8 @@ RERUN = """\
 All settings are in the recipes in [`paper/recipes`](../paper/recipes). Settings that only other packages need are in
 `paper/peers.py`. The environment variable `CUBICFLOW_DATA` names the data folder. The command of each record is below
 it. Each command continues where an earlier call stopped. `--seconds` limits the time of a call; the limit changes no
-result. `paper/gpu.sh` runs several commands side by side on one GPU. Table 1 needs one command for each cell:
+result. `paper/gpu.sh` runs experiments on a machine that is lent for a limited time. Table 1 needs one command for each
+cell:
 
     python -m paper table-1 -o results/table-1 --dataset power --model cubic-paper --device cuda
     python -m paper page -o results"""

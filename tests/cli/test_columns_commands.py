@@ -108,7 +108,7 @@ def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkey
     monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
     seen: list[tuple[np.ndarray, ...]] = []
     monkeypatch.setattr(
-        "cubicflow.tables.judging.judged_rows.judge_matched",
+        "cubicflow.tables.judging.rows.judge_matched",
         lambda matched, **how: seen.append(matched.tables) or judge_matched(matched, **how),
     )
     part = FittedTable.load(run).split.parts_of(np.arange(ROWS))

@@ -20,7 +20,7 @@ from cubicflow.clusters import evaluate_files, sample_files, score_files
 from cubicflow.clusters.blocks import block_seed
 from cubicflow.clusters.job_folder import JOB, SKIPPED
 from cubicflow.tables import open_table
-from cubicflow.tables.scored_parts import score_parts
+from cubicflow.tables.run.scored_parts import score_parts
 
 from .lake import BLOCK_ROWS, PER_FILE, ROWS, Scene, parts, scores
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from cubicflow.explore.app import Explorer, make_app
+from cubicflow.explore.framed import unframed
 
 TOKEN = "a-token-for-tests"
 
@@ -63,13 +64,15 @@ class Tab:
     def __init__(self, browser: Any, width: int = 1280) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(300_000)
+        self.page.set_default_timeout(60_000)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on(
             "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
         )
         self.page.on("requestfailed", self._failed)
+        self.answers: list[Any] = []  # of What if
+        self.page.on("response", lambda found: self.answers.append(found) if "/api/what-if" in found.url else None)
 
     def _failed(self, request: Any) -> None:
         if request.failure != "net::ERR_ABORTED":  # the browser aborts requests of a view that is closed early
@@ -81,8 +84,28 @@ class Tab:
             self.page.goto(page.address)
         self.page.goto(f"{page.root}#/{view}")
         name = view.partition("?")[0]
-        self.page.wait_for_selector(f"main[data-view='{name}'][data-ready='yes']")
+        self.page.wait_for_selector(f"main[data-view='{name}']")
+        return self.settled()
+
+    def settled(self) -> Any:
+        """Wait until the view has drawn all answers that it asked for."""
+        self.page.wait_for_selector("main:not([data-ready='0']):not([aria-busy])")
         return self.page
+
+    def masses(self, page: Page, name: str) -> dict[str, float]:
+        """Return the masses of a column's words in the last answer of What if. The page shows them, rounded."""
+        columns = unframed(ask(page, "/api/columns")[1])[0]["columns"]
+        masses, first = unframed(self.settled() and self.answers[-1].body())[1]["masses"].tolist(), 0
+        for column in columns:
+            bins = len(column["bars"]) or len(column["edges"]) - 1
+            if column["name"] == name:
+                found = dict(zip([*column["bars"], "missing"], masses[first : first + bins + 1], strict=True))
+            first += bins + 1
+        card = self.page.locator("article", has=self.page.get_by_role("heading", name=name, exact=True))
+        words, shares = (card.locator(kind).all_inner_texts() for kind in (".word", ".share"))
+        for word, share in zip(words, shares, strict=True):
+            assert abs(float(share.removesuffix(" %").removeprefix("<")) / 100 - found[word]) <= 0.0051
+        return found
 
 
 def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import RunFolderError
 

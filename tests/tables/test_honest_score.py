@@ -17,12 +17,12 @@ from scipy.integrate import quad
 
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.honest_score import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 from cubicflow.tables.independent import IndependentColumns, QuantileCurve, fit_quantile_curve
 from cubicflow.tables.likelihood import Mean
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_codes
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.scored_parts import score_parts
+from cubicflow.tables.run.scored_parts import score_parts
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 
 RNG = np.random.default_rng(0)
 N = 400

@@ -14,8 +14,8 @@ import pytest
 import cubicflow as cf
 from cubicflow.files import OutputError
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.output import check_output
 from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.output import check_output
 
 SOURCE = Path(cf.__file__).parent
 RNG = np.random.default_rng(0)

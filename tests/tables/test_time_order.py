@@ -13,9 +13,8 @@ import pytest
 
 from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.scored_parts import score_parts
-from cubicflow.tables.split import PARTS
-from cubicflow.tables.time_order import TimeSplit, split_from
+from cubicflow.tables.run.scored_parts import score_parts
+from cubicflow.tables.schema.split import PARTS, TimeSplit, split_from
 
 N = 100
 RNG = np.random.default_rng(0)

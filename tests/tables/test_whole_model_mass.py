@@ -22,7 +22,7 @@ from cubicflow.tables.fitting import suited_columns_model
 from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.split import Undivided
+from cubicflow.tables.schema.split import Undivided
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import fit
 

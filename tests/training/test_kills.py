@@ -18,7 +18,8 @@ from . import kill_worker
 
 def metrics_without_times(run):
     lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in ("seconds", "rows_per_second")} for line in lines]
+    timed = ("seconds", "rows_per_second", "first_step_seconds")
+    return [{k: v for k, v in line.items() if k not in timed} for line in lines]
 
 
 def start(run, steps, hold=None):

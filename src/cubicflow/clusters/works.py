@@ -25,10 +25,10 @@ from cubicflow.clusters.outcomes import Outcome, Skipped
 from cubicflow.clusters.stores import shown
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
-from cubicflow.tables.honest_score import ScoreOfRows
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.split import PARTS
+from cubicflow.tables.run.verdict import ScoreOfRows
+from cubicflow.tables.schema.split import PARTS
 from cubicflow.tables.table_error import TableError
 
 Places = NDArray[np.int64]

@@ -24,9 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow.arguments import unknown_name
 from cubicflow.data.rows import SPLIT, Batch, Order, Rows, TensorRows, derive_seed
 from cubicflow.extras import need
-from cubicflow.near_names import no_such
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ class ParquetRows(Rows):
         named = [*(columns or ()), *context, *([weights] if weights else ()), *(read or ())]
         for name in named:
             if name not in schema.names:
-                raise ValueError(no_such(str(self.paths[0]), "column", name, schema.names))
+                raise ValueError(unknown_name(str(self.paths[0]), "column", name, schema.names))
         if encode is None:
             taken = {*context, weights}
             x_columns = list(columns) if columns is not None else [name for name in schema.names if name not in taken]

@@ -13,11 +13,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.conditional_members import make_member, regressions
 from cubicflow.estimator.cross_fitting import train
 from cubicflow.estimator.density_members import FEWEST_ROWS
-from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, joined, private_randomness, whole_number
+from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, joined, private_randomness
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_weights, encode

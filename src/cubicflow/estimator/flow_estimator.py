@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
@@ -30,11 +31,11 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.nets.rng import use_generator
+from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
-from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
@@ -188,13 +189,6 @@ def private_randomness(seed: int) -> Iterator[np.random.Generator]:
 def draw_seed(random_state: Any) -> int:
     """Return an integer seed from scikit-learn's ``random_state``."""
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def whole_number(name: str, value: Any, at_least: int) -> int:
-    """Return ``value`` as an int; raise ValueError unless it is an integer of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be a whole number, {at_least} or more, got {value!r}")
-    return int(value)
 
 
 def joined(first: pa.Table, second: pa.Table) -> pa.Table:

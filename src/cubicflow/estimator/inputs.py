@@ -18,9 +18,9 @@ from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.split import Undivided
+from cubicflow.tables.schema.split import Undivided
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import some
-from cubicflow.tables.usable_rows import Missing
 
 WEIGHTS = "sample_weight of fit"
 

@@ -13,7 +13,7 @@ The modules, each built on the ones above it:
     questions, samples            the values of a question; drawn rows that meet conditions
     first_picture, early_app      the kept first picture, and the routes that need no torch
     guard, app, server            access control, routes, the server
-    static/                       the page: one HTML file, one stylesheet, a module for each view, uPlot
+    static/                       the page: one HTML file, one stylesheet, a module for each view
 
 All numbers about the model come from the layers below. Nothing here is imported before the command runs.
 """

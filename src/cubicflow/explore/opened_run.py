@@ -32,8 +32,8 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.read.places import is_path
-from cubicflow.tables.split import RowSample
-from cubicflow.tables.usable_rows import pieces
+from cubicflow.tables.schema.split import RowSample
+from cubicflow.tables.schema.usable_rows import pieces
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 

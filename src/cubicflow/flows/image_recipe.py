@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.products import products
 from cubicflow.nets.transformer import Transformer
@@ -94,8 +94,8 @@ class CausalTransformer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
-        rest = arguments(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
+        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
+        rest = config_of(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
         return {**sizes, **rest} if self.circles is None else {**sizes, **rest, "circles": self.circles}
 
     @property

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import Dropout
 
@@ -113,8 +113,8 @@ class ResidualNet(nn.Module, ABC):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        settings = {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
+        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
+        settings = {**sizes, **config_of(self, "dropout", "norm", "identity_start", "scale_output")}
         return settings if self.circles is None else {**settings, "circles": self.circles}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:

@@ -20,11 +20,11 @@ from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.judging.judge_file import read_judgement
-from cubicflow.tables.output import is_own
 from cubicflow.tables.read.places import is_path
-from cubicflow.tables.scored_parts import score_some
-from cubicflow.tables.split import RowSample
-from cubicflow.tables.usable_rows import pieces
+from cubicflow.tables.run.output import is_own
+from cubicflow.tables.run.scored_parts import score_some
+from cubicflow.tables.schema.split import RowSample
+from cubicflow.tables.schema.usable_rows import pieces
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"

@@ -5,8 +5,7 @@ The main modules, each of which builds on those above it:
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
-    usable_rows, split, time_order          rows that lack a value; training, validation and test rows; splits by time
-    schema/, doubts, inference              the schema of a table, sets of values, and how a schema is inferred
+    schema/, doubts, inference              the schema of a table, sets of values, used rows, the split; inference
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
                                             for a model of columns: rows to cells and back, dependent columns
@@ -15,11 +14,9 @@ The main modules, each of which builds on those above it:
                                             the model of columns: networks, heads; scores and samples
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
-    independent, honest_score               baselines of a score: independent columns, and the training rows
-    sampled_table, fitted, scored_parts, comparing
-                                            a fitted table: samples, scores, scores of each part, two runs compared
-    copied_rows, resumed_table, started_run copies across the split; resumed runs; runs that start from another run
-    fitting, output                         from a file to a run folder; rows and scores to files
+    independent                             a baseline of scores: independent columns
+    sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder
+    run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
     judging/                                the quality of sampled rows
 """
 
@@ -38,22 +35,22 @@ if TYPE_CHECKING:
     from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
-    from cubicflow.tables.read.reading import Reading
     from cubicflow.tables.read.table import Table
+    from cubicflow.tables.read.text.reading import Reading
     from cubicflow.tables.schema import Schema
-    from cubicflow.tables.split import Split
+    from cubicflow.tables.schema.split import Split
+    from cubicflow.tables.schema.usable_rows import Missing
     from cubicflow.tables.table_error import TableError
-    from cubicflow.tables.usable_rows import Missing
 
 # Names are imported on first access: the command line lists the kinds of columns without importing torch.
 _MODULES = {
     "Conditional": "query.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
-    "Missing": "usable_rows",
-    "Reading": "read.reading",
+    "Missing": "schema.usable_rows",
+    "Reading": "read.text.reading",
     "Schema": "schema",
-    "Split": "split",
+    "Split": "schema.split",
     "Table": "read.table",
     "TableEncoder": "encoder",
     "TableError": "table_error",

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
@@ -170,9 +170,9 @@ class ColumnsModel(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
+        columns = config_of(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
         names = ("core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "octaves")
-        sizes = arguments(self, *names, "dropout", "cell_dropout")
+        sizes = config_of(self, *names, "dropout", "cell_dropout")
         closed = {name: value for name in ("circles", "context_circles") if (value := getattr(self, name))}
         return {**columns, **closed, **sizes}
 

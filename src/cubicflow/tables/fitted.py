@@ -27,14 +27,14 @@ from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
-from cubicflow.tables.read.reading import DEFAULT_READING, Reading
 from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.split import PARTS, Split
+from cubicflow.tables.schema.split import PARTS, Split
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
-from cubicflow.tables.usable_rows import Missing, Piece, pieces
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
 SECTION = "table"

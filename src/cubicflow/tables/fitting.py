@@ -20,24 +20,23 @@ from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_number
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
-from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.kept_constraints import learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
-from cubicflow.tables.read.reading import Reading, check_reading
-from cubicflow.tables.resumed_table import check_same_table
-from cubicflow.tables.started_run import begin_from, check_start
+from cubicflow.tables.read.text.reading import Reading, check_reading
+from cubicflow.tables.run.copied_rows import copied_rows
+from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.schema.split import split_from
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
-from cubicflow.tables.time_order import split_from
-from cubicflow.tables.usable_rows import Missing
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder

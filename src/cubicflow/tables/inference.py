@@ -36,10 +36,10 @@ from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.csv_head import INDEX
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.split import PARTS, RowSample, Split
+from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
+from cubicflow.tables.schema.split import PARTS, RowSample, Split
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
-from cubicflow.tables.usable_rows import Missing, Piece, pieces, without_values
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
@@ -187,15 +187,16 @@ def infer(
 def _infer(
     table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool, leave_out_identifiers: bool
 ) -> Inferred:
-    options.check_names(table.names)
-    if unknown := [name for name in columns_of(split) if name not in table.types]:
+    names = table.names
+    options.check_names(names)
+    if unknown := [name for name in split.columns if name not in table.types]:
         raise TableError(f"there is no column {some(unknown)} to split by; the columns are {some(table.names, 20)}")
     missing = Missing(options.missing or Missing.ERROR)
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
     used = [name for name in table.names if name not in options.drop]
     _check_types({name: table.types[name] for name in used})
-    kept = [*used, *(name for name in columns_of(split) if name not in used)]
+    kept = [*used, *(name for name in split.columns if name not in used)]
     words = [name for name, kind in options.kinds.items() if kind == "categorical"]
     table = detect_notations(table.spooled(kept, spool), kept, words)
     types = {name: table.types[name] for name in used}
@@ -222,7 +223,7 @@ def _infer(
     notes = [_index_note(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
     notes += [left_out_note(identifiers)] if identifiers else []
-    notes += remark_on_order(survey.orders) if not columns_of(split) else []
+    notes += remark_on_order(survey.orders) if not split.columns else []
     if survey.dropped:
         read = survey.rows + survey.dropped
         lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"
@@ -236,7 +237,7 @@ def _infer(
             columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, ordered, *requested))
             notes += remarks
     columns = _learn(pieces(table, used, missing), columns, options, split)
-    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
+    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in names]
     schema = Schema(tuple(every))
     doubted = [c for c in schema.model if c.name not in options.named] if leave_out_identifiers else []
     return Inferred(

@@ -19,10 +19,10 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.read.file_checks import file_changed
+from cubicflow.tables.read.stamps import file_changed
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.split import PARTS, Split, scramble
-from cubicflow.tables.usable_rows import Missing, pieces
+from cubicflow.tables.schema.split import PARTS, Split, scramble
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps

@@ -41,7 +41,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str,
     """Write a new checkpoint and keep the previous one."""
     from safetensors.torch import save
 
-    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     text = json.dumps(numbers)
     metadata = {"format": FORMAT, "version": VERSION, "numbers": text, "sha256": digest(copies, text)}
     write_atomically(folder / NEXT, save(copies, metadata))

@@ -289,6 +289,14 @@ def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, An
         raise ValueError(f"sections may not be named {names}: the run itself uses that name; choose another name")
 
 
+def recorded_settings(run: str | Path) -> dict[str, Any]:
+    """Return the training settings in a run's config.json; none if there is no such file or section."""
+    with suppress(FlowFileError):  # reported when the run is opened
+        section = flow_files.read_config(Path(run)).get("training")
+        return section if isinstance(section, dict) else {}
+    return {}
+
+
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
     """Return a phrase for the first difference between two descriptions, or None if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import date, datetime, time
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_number, shown
@@ -45,7 +46,7 @@ def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
     try:
         if isinstance(column, Levelled):
             return Set.between(*_levels(condition, column))
-        return Set.between(*_intervals(condition, column))
+        return Set.between(*_possible(_intervals(condition, column), column))
     except TableError as error:
         raise error.about(f"condition {condition.text!r}") from None
 
@@ -94,6 +95,26 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
     if isinstance(column, CircularColumn):
         return _on_circle(condition, column, whole=whole)
     return (_ends(condition, numbers, whole=whole),)
+
+
+def _possible(intervals: tuple[Interval, ...], column: Column) -> tuple[Interval, ...]:
+    """Return the intervals that samples of the column can reach.
+
+    The model may give numbers beyond the limits of a column of steps a small probability, and a sample is rounded to
+    the nearest limit. So an interval that holds a limit also holds the numbers beyond it, and no other interval does.
+    """
+    if not isinstance(column, Gridded) or isinstance(column, CircularColumn):
+        return intervals
+    low, high = column.code_range
+    found = tuple(
+        (first, last) if first == last else (-math.inf if first <= low else first, math.inf if last >= high else last)
+        for first, last in intervals
+        if first <= high and last >= low
+    )
+    if not found:
+        smallest, largest = shown(column.from_codes(np.array([low, high])))
+        raise TableError(f"column {column.name!r} runs from {smallest} to {largest}; choose values in this range")
+    return found
 
 
 def _on_circle(condition: Condition, column: CircularColumn, *, whole: bool) -> tuple[Interval, ...]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.arguments import whole_number
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
 from cubicflow.tables.cell_encoder import with_gaps
 from cubicflow.tables.columns_model import ColumnsModel
@@ -51,8 +52,7 @@ class FilledTable:
                 "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
                 "--model columns",
             )
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
-            raise TableError(f"the number of draws should be a whole number, 1 or more, got {self.draws!r}")
+        whole_number("the number of draws", self.draws, 1)
         self.fitted.schema.check(self.table)
         if FILLED in self.table.names:
             raise TableError(

@@ -17,8 +17,8 @@ from cubicflow.tables.query.constraints import (
 )
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_rows import Missing, pieces
 
 
 def learn_constraints(

@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
-from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.split import PARTS, RowSample
-from cubicflow.tables.usable_rows import Missing, pieces
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.schema.split import PARTS, RowSample
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 
 class ScoredParts(NamedTuple):

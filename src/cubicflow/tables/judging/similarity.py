@@ -1,4 +1,4 @@
-"""Scores of single columns (shape) and of pairs of columns (trend), as defined by SDMetrics: 1 is best, 0 is worst.
+"""Similarities of single columns (shape) and of pairs of columns (trend), which SDMetrics calls scores: 1 is best.
 
 Single columns, without missing values:
 
@@ -14,16 +14,16 @@ Pairs of columns:
 
 SDMetrics has two rules for the edges of the bins. ContingencySimilarity uses the edges of the real column for both
 tables, and opens the outermost bins. The QualityReport, whose scores are often published, bins each table by the edges
-of that table: the report misses a shift, and one distant sampled value moves all edges. :func:`trend` uses the first
-rule by default, and the second on request. Both count all pairs, as do the reports of SDMetrics 0.11 and 0.20. The
-report of SDMetrics 0.32 omits pairs that are weakly related in the real table.
+of that table: the report misses a shift, and one distant sampled value moves all edges. :func:`trend` returns both.
+Both count all pairs, as do the reports of SDMetrics 0.11 and 0.20. The report of SDMetrics 0.32 omits pairs that are
+weakly related in the real table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import combinations
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,70 +33,71 @@ from cubicflow.tables.dependencies import Codes, codes_of
 
 BINS = 10
 MOST_CELLS = 1 << 22  # cells of a contingency table; only occurring cells of a larger table are counted
-Score = float | None  # None if the score is not defined
-Binning = Literal["real", "own"]
-BINNINGS: tuple[Binning, ...] = ("real", "own")
+Similarity = float | None  # None if it is not defined
 
 
-@dataclass(frozen=True)
-class PairScore:
-    """The score of a pair of columns. ``first`` and ``second`` are indices of columns."""
+class Pair(NamedTuple):
+    """The similarity of a pair of columns, given by their indices, with the bins of the real table and with own bins.
+
+    The two are the same for two columns of numbers, which need no bins.
+    """
 
     first: int
     second: int
-    score: Score
+    similarity: Similarity
+    with_own_bins: Similarity
 
 
-def shape(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Score]:
-    """Return the score of each column; None for a column without values in one of the tables.
+def shape(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Similarity]:
+    """Return the similarity of each column; None for a column without values in one of the tables.
 
     >>> real, sampled = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[3.0], [4.0], [5.0], [6.0]])
     >>> shape(real, sampled, np.array([False]))
     [0.5]
     """
-    scores: list[Score] = []
+    found: list[Similarity] = []
     for a, b, has_words in zip(real.T, sampled.T, is_word, strict=True):
         a, b = a[~np.isnan(a)], b[~np.isnan(b)]
         if not len(a) or not len(b):
-            scores.append(None)
+            found.append(None)
             continue
         values = np.unique(np.concatenate([a, b]))
         below = [np.searchsorted(np.sort(column), values, side="right") / len(column) for column in (a, b)]
         if has_words:
             shares = [np.diff(cumulative, prepend=0) for cumulative in below]
-            scores.append(1 - float(np.abs(shares[0] - shares[1]).sum()) / 2)
+            found.append(1 - float(np.abs(shares[0] - shares[1]).sum()) / 2)
         else:
-            scores.append(1 - float(np.abs(below[0] - below[1]).max()))
-    return scores
+            found.append(1 - float(np.abs(below[0] - below[1]).max()))
+    return found
 
 
-def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], edges: Binning = "real") -> list[PairScore]:
-    """Return the score of each pair of columns; None if the correlation of two columns of numbers is not defined.
-
-    ``edges="own"`` bins each table by the edges of that table, as SDMetrics' QualityReport does.
+def trend(real: Floats, sampled: Floats, is_word: NDArray[np.bool_]) -> list[Pair]:
+    """Return the similarity of each pair of columns; None if the correlation of two columns of numbers is not defined.
 
     >>> x = np.arange(8.0)
-    >>> [round(pair.score, 6) for pair in trend(np.stack([x, x], 1), np.stack([x, -x], 1), np.array([False, False]))]
+    >>> [round(pair.similarity, 6) for pair in trend(np.stack([x, x], 1), np.stack([x, -x], 1), np.array([False] * 2))]
     [0.0]
     """
     real, sampled = np.asfortranarray(real), np.asfortranarray(sampled)  # contiguous columns, which are read many times
+    pairs = list(combinations(range(real.shape[1]), 2))
+    of_numbers = {(i, j) for i, j in pairs if not is_word[i] and not is_word[j]}
+    correlations = {(i, j): _correlation_similarity(real, sampled, i, j) for i, j in of_numbers}
     codes = codes_of(real, sampled)
-    for column in np.flatnonzero(~is_word):
-        own = [_edges(table[:, column], closed=edges == "own") for table in (real, sampled)]
-        chosen = own if edges == "own" else [own[0], own[0]]
-        for table, coded, bounds in zip((real, sampled), codes, chosen, strict=True):
-            coded[:, column] = np.digitize(table[:, column], bounds)  # np.digitize puts NaN after the last edge
-    scores = []
-    for i, j in combinations(range(real.shape[1]), 2):
-        numbers = not is_word[i] and not is_word[j]
-        score = _correlation_score(real, sampled, i, j) if numbers else _contingency_score(codes[0], codes[1], i, j)
-        scores.append(PairScore(i, j, score))
-    return scores
+    found: list[list[Similarity]] = []
+    for has_own_bins in (False, True):
+        for column in np.flatnonzero(~is_word):
+            own = [_edges(table[:, column], closed=has_own_bins) for table in (real, sampled)]
+            for table, coded, edges in zip((real, sampled), codes, own if has_own_bins else own[:1] * 2, strict=True):
+                coded[:, column] = np.digitize(table[:, column], edges)  # np.digitize puts NaN after the last edge
+        found.append(
+            [correlations[p] if p in of_numbers else _contingency_similarity(codes[0], codes[1], *p) for p in pairs]
+        )
+    return [Pair(i, j, *both) for (i, j), *both in zip(pairs, *found, strict=True)]
 
 
-def mean_score(scores: list[Score]) -> Score:
-    """Return the mean of the defined scores; None if no score is defined."""
-    known = [score for score in scores if score is not None]
+def mean_similarity(similarities: Iterable[Similarity]) -> Similarity:
+    """Return the mean of the defined similarities; None if no similarity is defined."""
+    known = [each for each in similarities if each is not None]
     return float(np.mean(known)) if known else None
 
 
@@ -114,7 +115,7 @@ def _edges(values: Floats, *, closed: bool) -> Floats:
     return edges
 
 
-def _correlation_score(real: Floats, sampled: Floats, i: int, j: int) -> Score:
+def _correlation_similarity(real: Floats, sampled: Floats, i: int, j: int) -> Similarity:
     correlations = []
     for table in (real, sampled):
         known = ~np.isnan(table[:, i] + table[:, j])
@@ -134,7 +135,7 @@ def _centred(values: Floats) -> Floats:
     return centred
 
 
-def _contingency_score(real: Codes, sampled: Codes, i: int, j: int) -> float:
+def _contingency_similarity(real: Codes, sampled: Codes, i: int, j: int) -> float:
     """Return 1 - the total variation distance between the shares of the cells (value of i, value of j)."""
     first, second = (np.concatenate([real[:, column], sampled[:, column]]) + 1 for column in (i, j))  # 0: missing
     cells = first * (second.max() + 1) + second

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,14 @@ import pyarrow.compute as pc
 from cubicflow.tables.arrow_types import family, read_text
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.judging.judgement import Judgement, judge_matched
-from cubicflow.tables.judging.matched import FEWEST_ROWS, check_columns, match
+from cubicflow.tables.judging.tables import FEWEST_ROWS, check_columns, match
 from cubicflow.tables.read.places import is_path, open_table
-from cubicflow.tables.read.reading import Reading
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
-from cubicflow.tables.split import PARTS, RowSample
+from cubicflow.tables.read.text.reading import Reading
+from cubicflow.tables.schema.split import PARTS, RowSample
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.usable_rows import Missing, pieces
 
 MOST_ROWS = 200_000  # rows of each table; a larger table is subsampled
 MOST_ATTEMPTS = 100  # attempts to draw rows without missing values
@@ -94,14 +95,7 @@ def _columns(table: Table, drop: Collection[str]) -> list[str]:
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
     """Return rows of the table with their types. The columns in ``texts`` of a text file stay text."""
     table = detect_notations(table.spooled(columns), columns, texts)
-    notes += [f"{table.name}: {remark}" for remark in table.remarks]
-    chosen, start = RowSample(MOST_ROWS), 0
-    for batch in table.batches(columns):
-        chosen.update(batch, np.arange(start, start + len(batch)))
-        start += len(batch)
-    if not start:
-        raise TableError(f"{table.name}: the table has no rows; give {FEWEST_ROWS} or more")
-    rows = _note_subsample(chosen.table(), start, table, notes)
+    rows = _some_rows(table, pieces(table, columns, Missing.MODEL), notes)
     if not table.is_text:
         return rows
     typed = {}
@@ -111,9 +105,18 @@ def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes:
     return pa.table(typed)
 
 
-def _note_subsample(rows: pa.Table, read: int, table: Table, notes: list[str]) -> pa.Table:
-    if len(rows) < read:
-        notes.append(f"{table.name}: {len(rows):,} of {read:,} rows are judged, chosen by a hash of their row numbers")
+def _some_rows(table: Table, found: Iterable[Piece], notes: list[str]) -> pa.Table:
+    """Return the rows of the table that are judged: at most MOST_ROWS. Remarks on the table are added to ``notes``."""
+    chosen, count = RowSample(MOST_ROWS), 0
+    for piece in found:
+        chosen.update(piece.batch, piece.numbers)
+        count += len(piece.batch)
+    notes += [f"{table.name}: {remark}" for remark in table.remarks]
+    if not count:
+        raise TableError(f"{table.name}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
+    rows = chosen.table()
+    if len(rows) < count:
+        notes.append(f"{table.name}: {len(rows):,} of {count:,} rows are judged, chosen by a hash of their row numbers")
     return rows
 
 
@@ -208,19 +211,14 @@ def _rows_of_run(
 
     ``missing`` decides whether rows with missing values are kept.
     """
-    chosen, count = RowSample(MOST_ROWS), 0
-    for piece in pieces(table, fitted.schema.check(table), missing):
-        batch, numbers = piece.batch, piece.numbers
-        if part is not None:
-            kept = fitted.split.parts_of(numbers) == PARTS.index(part)
-            batch, numbers = batch.filter(pa.array(kept)), numbers[kept]
-        if len(batch):
-            chosen.update(batch, numbers)
-            count += len(batch)
-    notes += [f"{table.name}: {remark}" for remark in table.remarks]
-    if not count:
-        raise TableError(f"{table.name}: the table has no rows to judge by; give {FEWEST_ROWS} or more")
-    return _note_subsample(chosen.table(), count, table, notes)
+
+    def of_part() -> Iterator[Piece]:
+        for piece in pieces(table, fitted.schema.check(table), missing):
+            kept = np.isin(fitted.split.parts_of(piece.numbers), PARTS.index(part) if part else range(len(PARTS)))
+            if kept.any():
+                yield replace(piece, batch=piece.batch.filter(pa.array(kept)), numbers=piece.numbers[kept])
+
+    return _some_rows(table, of_part(), notes)
 
 
 def _read(fitted: FittedTable, rows: pa.Table, table: Table) -> pa.Table:

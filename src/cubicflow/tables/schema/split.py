@@ -1,13 +1,8 @@
-"""Tables sorted by time: a note that rows are taken as exchangeable, and a split by time.
-
-A model of rows ignores their order. If the rows are sorted by a date, random test rows lie between training rows, and
-slow changes make them easier to predict. A split by time trains on the earliest rows, chooses weights on later rows and
-tests on the latest.
-"""
+"""The split of a table into training, validation and test rows, by row number or by time, and samples of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,50 +13,63 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, read_text, whole_numbers
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.split import BLOCK, PARTS, Split
 from cubicflow.tables.table_error import TableError
 
+# Of every ten consecutive rows, one is for validation and one for the test, chosen by a hash of the seed and of the
+# block's number. So the shares are exact, every stretch of the table is in every part, and a stream needs no state.
+PARTS: tuple[str, ...] = ("train", "validation", "test")
+BLOCK = 10
 BY_TIME = "time:"
-FEWEST = 10  # rows; fewer are often sorted by chance
 
 
-class OrderOfRows:
-    """An accumulator of a column's values that tells whether they are sorted."""
+@dataclass(frozen=True)
+class Split:
+    """The split of a table into training, validation and test rows, reproducible from the seed.
 
-    def __init__(self) -> None:
-        self.rises = self.falls = False
-        self.rows = 0
-        self._last: Floats = np.empty(0)
+    >>> Split(seed=1).parts_of(np.arange(10)).tolist()
+    [0, 0, 0, 0, 0, 0, 0, 2, 1, 0]
+    """
 
-    def update(self, values: pa.Array) -> None:
-        """Add values of one type, some of which may be missing."""
-        found = as_numbers(values.drop_null())
-        steps = np.diff(np.concatenate([self._last, found]))
-        self.rises |= bool((steps > 0).any())
-        self.falls |= bool((steps < 0).any())
-        self.rows += len(found)
-        self._last = found[-1:] if len(found) else self._last
+    parts: ClassVar[tuple[str, ...]] = PARTS  # parts that must have rows
+    seed: int = 0
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return 0, 1 or 2 (train, validation, test) for the rows with these numbers, counted from 0."""
+        number = numbers.astype(np.uint64)
+        block, place = number // np.uint64(BLOCK), number % np.uint64(BLOCK)
+        drawn = scramble(block ^ scramble(np.array([self.seed], dtype=np.uint64)))
+        validation = drawn % np.uint64(BLOCK)
+        test = (validation + np.uint64(1) + (drawn >> np.uint64(32)) % np.uint64(BLOCK - 1)) % np.uint64(BLOCK)
+        parts: NDArray[np.int8] = np.where(place == validation, 1, np.where(place == test, 2, 0)).astype(np.int8)
+        return parts
 
     @property
-    def in_order(self) -> bool:
-        """Whether the values are sorted, up or down, and not all equal."""
-        return self.rows >= FEWEST and self.rises != self.falls
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the split depends on."""
+        return ()
+
+    def resolved(self, table: Table) -> Split:  # noqa: ARG002 - used by splits that depend on the rows
+        """Return the split of this table."""
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rule": "one validation and one test row in every ten", "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Split:
+        """Return the split that :meth:`to_json` wrote. Raises TableError for anything invalid."""
+        if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
+            raise TableError(f"the split should have a seed, got {value!r}")
+        return TimeSplit.read(value) if "column" in value else cls(value["seed"])
 
 
-def remark_on_order(orders: dict[str, OrderOfRows]) -> list[str]:
-    """Return a note if the rows are sorted by a column of dates.
+class Undivided(Split):
+    """A split with all rows for training, for callers with a validation of their own."""
 
-    >>> order = OrderOfRows()
-    >>> order.update(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
-    >>> remark_on_order({"day": order})[0].split(";")[0]
-    "rows are sorted by 'day'"
-    """
-    found = [name for name, order in orders.items() if order.in_order]
-    if not found:
-        return []
-    exchangeable = "the model ignores their order, so test rows lie between training rows in time"
-    honest = f"for a test on the latest rows, split by {BY_TIME}{found[0]}"
-    return [f"rows are sorted by {found[0]!r}; {exchangeable}; {honest}"]
+    parts: ClassVar[tuple[str, ...]] = PARTS[:1]
+
+    def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
+        return np.zeros(len(numbers), dtype=np.int8)
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,6 @@ class TimeSplit(Split):
     >>> TimeSplit(column="day", starts=(8, 9)).parts_of(np.arange(10)).tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 2]
     """
-
-    parts: ClassVar[tuple[str, ...]] = PARTS
 
     column: str = ""
     starts: tuple[int, int] = field(default=(0, 0))
@@ -174,6 +180,38 @@ def _times(table: Table, column: str) -> Floats:
     return np.concatenate([np.empty(0), *found])
 
 
-def columns_of(split: Split) -> Sequence[str]:
-    """Return the columns that a split depends on."""
-    return split.columns if isinstance(split, TimeSplit) else ()
+# --- samples by row number ---
+
+
+def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash 64-bit numbers by splitmix64 (Steele, Lea and Flood 2014), a bijection with nearly random outputs."""
+    with np.errstate(over="ignore"):
+        z = number + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+class RowSample:
+    """A uniform sample of ``size`` rows from a stream: the rows whose numbers have the smallest hashes.
+
+    The sample does not depend on how the stream is cut into batches.
+    """
+
+    def __init__(self, size: int = 1 << 14) -> None:
+        self.size = size
+        self._kept: list[pa.RecordBatch] = []
+        self._hashes: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+
+    def update(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> None:
+        """Add rows with these numbers."""
+        hashes = np.concatenate([self._hashes, scramble(numbers.astype(np.uint64))])
+        best = np.argsort(hashes)[: self.size]
+        if self._kept and (best < len(self._hashes)).all():  # the sample does not change
+            return
+        rows = pa.Table.from_batches([*self._kept, batch]).take(pa.array(best))
+        self._kept, self._hashes = rows.combine_chunks().to_batches(), hashes[best]
+
+    def table(self) -> pa.Table:
+        """Return the sample, in no particular order."""
+        return pa.Table.from_batches(self._kept)

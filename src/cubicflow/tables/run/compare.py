@@ -9,9 +9,9 @@ import numpy as np
 from cubicflow.tables.fitted import FittedTable, score_all
 from cubicflow.tables.likelihood import Mean, MeanOfRows
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.split import PARTS
+from cubicflow.tables.schema.split import PARTS
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_rows import Missing
 
 
 class Comparison(NamedTuple):
