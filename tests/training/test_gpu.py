@@ -14,8 +14,7 @@ from cubicflow.accel.captured_step import CapturedStep, written_by
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.data.symmetries import Symmetries
-from cubicflow.nets.exact_linear import exact_linear
-from cubicflow.nets.precision import float32_products
+from cubicflow.nets.precision import exact_linear, float32_products
 from cubicflow.training import NonFiniteLossError, TrainingConfig, fit
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood

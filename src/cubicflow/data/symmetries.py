@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cubicflow.arguments import unknown_name
 from cubicflow.data.row_summary import Summary
-from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import current_generator
 
 KINDS = ("mirror", "square")  # kinds of image symmetries

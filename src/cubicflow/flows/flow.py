@@ -16,6 +16,7 @@ from cubicflow.distributions import Base
 from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
+from cubicflow.nets.tracing import is_traced
 from cubicflow.transforms import Transform
 from cubicflow.transforms.transform import context_for
 
@@ -224,7 +225,7 @@ class Flow(nn.Module):
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if batch_size is None and not torch.is_grad_enabled() and not is_traced():
             batch_size = self._rows_at_once(rows, shape)
         if batch_size is None:
             outputs = function(rows, context)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.hooks import hook
-from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import current_generator
 
 FEW_TOKENS = 128  # keys; up to this number attention on a CPU is written out
@@ -26,7 +26,7 @@ class Products:
         return F.relu(y) if relu else y
 
     def exact(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return x weight' + bias in the weight's precision: :func:`~cubicflow.nets.exact_linear.exact_linear`."""
+        """Return x weight' + bias in the weight's precision: :func:`~cubicflow.nets.precision.exact_linear`."""
         return exact_linear(x, weight, bias)
 
     def add_norm(

@@ -66,6 +66,14 @@ def seeded(seed: int) -> Iterator[None]:
             generator.set_state(torch.default_generator.get_state())
 
 
+def normal_start(shape: tuple[int, ...], seed: int, like: Tensor) -> Tensor:
+    """Return standard normal numbers that depend on the seed alone, in the dtype and on the device of ``like``. On the
+    meta device they have a shape only: a constructor that runs there computes no values."""
+    if like.is_meta:
+        return like.new_empty(shape)
+    return torch.randn(shape, device="cpu", generator=torch.Generator().manual_seed(seed)).to(like)
+
+
 class Dropout(nn.Dropout):
     """A dropout layer that draws from the thread's own generator, if there is one. The same seed drops the same
     elements with either generator."""

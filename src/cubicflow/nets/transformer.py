@@ -9,9 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.amp import is_autocast_available
 
 from cubicflow.arguments import config_of, positive
+from cubicflow.nets.precision import without_autocast
 from cubicflow.nets.products import products
+from cubicflow.nets.tracing import is_traced
 
 MLP_WIDTH = 4  # hidden units of an MLP, per unit of the stream's width H
 
@@ -83,9 +86,10 @@ class Transformer(nn.Module):
         if cache is not None:
             self._check_causal()
             cache.check(tokens)
-        device = tokens.device.type
-        inner = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
-        with torch.autocast(device, enabled=False):
+        kind = tokens.device.type
+        is_mixed = is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        inner = torch.get_autocast_dtype(kind) if is_mixed else tokens.dtype
+        with without_autocast(tokens.device):
             stream, normed = products.add_norm(tokens, None, self._norm(0), dtype=inner)
             for i, branch in enumerate(self.branches):
                 added = branch(normed, None if cache is None else cache.blocks[i // 2])
@@ -189,7 +193,7 @@ class BlockCache:
         self.length = 0
         self._saved: tuple[Tensor, Tensor] | None = None
         # Autograd needs the keys and values of every call. Without autograd, one preallocated tensor saves the copies.
-        self._in_place = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        self._in_place = not torch.is_grad_enabled() and not is_traced()
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of the next tokens, (N, heads, T, H / heads). Return those of all tokens."""

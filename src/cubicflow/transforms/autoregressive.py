@@ -60,6 +60,7 @@ class Autoregressive(Transform):
             self.after = nn.Buffer(self.before.argsort())  # the network's feature for each column of x
         columns = list(range(features)) if self.order is None else self.order  # in the network's order
         self._map = self.element_map.columns(columns)
+        self._maps = [self._map.columns([i]) for i in range(features)]
         size, circles = self.element_map.num_params, self.element_map.circles(columns)
         self.network = make_network(network, features, features * size, context_features, circles)
         if not is_own(self.network):
@@ -83,8 +84,8 @@ class Autoregressive(Transform):
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
-            params = next_params(self._map.columns([i - 1]).within_domain(columns[-1]) if columns else None)
-            x, log_slope = self._map.columns([i])(z[:, i], params, inverse=True)
+            params = next_params(self._maps[i - 1].within_domain(columns[-1]) if columns else None)
+            x, log_slope = self._maps[i](z[:, i], params, inverse=True)
             columns.append(x)
             log_slopes.append(log_slope)
         return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from cubicflow.nets.precision import widened, without_autocast
 from cubicflow.nets.products import products
+from cubicflow.nets.tracing import is_traced
 from cubicflow.transforms.transform import Transform, check_features, check_floating
 
 # Solving runs layer by layer, but dense inverses of all layers are made in one batch. For small matrices the inverses
@@ -76,8 +78,9 @@ class LinearTransform(Transform):
 
     def solve(self, z: Tensor) -> Tensor:
         """Return the rows x with W x = z, without the inverse of W."""
-        weight = self.dense_layers([self])[0].weight
-        x: Tensor = torch.linalg.solve(weight, z.to(weight.dtype).T).T.to(z.dtype)
+        weight = widened(self.dense_layers([self])[0].weight)
+        with without_autocast(z.device):
+            x: Tensor = torch.linalg.solve(weight, z.to(weight.dtype).T).T.to(z.dtype)
         return x
 
     def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
@@ -96,9 +99,9 @@ class LinearTransform(Transform):
         return products.exact(shifted, weight), _expanded(log_det, z)
 
     def takes_dense_inverse(self, z: Tensor) -> bool:
-        """Return whether a dense inverse, O(D^3), is faster for these rows than solving, O(N D^2). Compiled code always
-        solves, so that it does not depend on the number of rows."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        """Return whether a dense inverse, O(D^3), is faster for these rows than solving, O(N D^2). A graph always
+        solves."""
+        if torch.is_grad_enabled() or is_traced():
             return False
         return self.features <= ALWAYS_INVERTED or len(z) >= ROWS_WORTH_AN_INVERSE * self.features
 
