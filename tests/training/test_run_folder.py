@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cubicflow as cf
+from cubicflow.progress import LiveLine, PlainLines, Progress, make_progress
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.progress import LiveLine, PlainLines, Progress, make_progress
 from cubicflow.training.run_folder import check_folder, forget_run
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
@@ -377,8 +377,8 @@ def test_plain_lines_without_a_terminal(x, make_flow, capsys):
 
 def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert isinstance(make_progress(show=True, validates=True), LiveLine)
-    shown = make_progress(show=True, validates=True)
+    assert isinstance(make_progress(True, validates=True), LiveLine)
+    shown = make_progress(True, validates=True)
     shown.update(0.5, {"step": 5, "loss": 1.5, "validation_loss": 2.5, "seconds": 1.0})
     shown.update(0.6, {"step": 6, "loss": 1.25, "seconds": 2.0})
     shown.notify("a sentence [that stays]")
@@ -391,8 +391,8 @@ def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
 def test_rich_is_optional(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert isinstance(make_progress(show=True, validates=True), PlainLines)
-    assert type(make_progress(show=False, validates=True)) is Progress, "the one that shows nothing"
+    assert isinstance(make_progress(True, validates=True), PlainLines)
+    assert type(make_progress(False, validates=True)) is Progress, "the one that shows nothing"
 
 
 def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):

@@ -24,7 +24,7 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import seeded
-from cubicflow.training.progress import Progress
+from cubicflow.progress import Progress
 from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
 

@@ -31,11 +31,11 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
 from cubicflow.nets.rng import use_generator
+from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
-from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")

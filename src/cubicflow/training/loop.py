@@ -17,6 +17,7 @@ from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
+from cubicflow.progress import Progress, make_progress
 from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
@@ -25,7 +26,6 @@ from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass, negative_log_likelihood
 from cubicflow.training.parts import parts
-from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
 from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
@@ -86,7 +86,7 @@ def fit(
     overwrite: bool = False,
     loss: Loss | None = None,
     symmetries: Symmetries | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[str], object] = True,
     stop: Callable[[], bool] | None = None,
     sections: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -108,7 +108,7 @@ def fit(
             :mod:`cubicflow.training.losses`.
         symmetries: maps under which the density does not change. At every step each training row is replaced by one
             of its images. Validation rows are not replaced.
-        progress: whether to show progress on standard error.
+        progress: True shows progress on standard error; a function is called with each line instead.
         stop: a function that is called after each step, in any thread. If it returns True, the run is saved and ends
             with :class:`TrainingInterrupted`, as after Ctrl-C.
         sections: further plain values for the run's config.json. Names of the run's own sections are not allowed.
@@ -151,7 +151,7 @@ def fit(
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
-        display = make_progress(progress and world.is_writer, validates=held_out is not None)
+        display = make_progress(world.is_writer and progress, validates=held_out is not None)
         with closing(display), opened as folder, interrupts:
             flow.to(world.device)
             step = Step(flow, loss, config, world, summary.mean_weight, symmetries)

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cubicflow.training.progress import LiveLine, PlainLines, texts_of
+from cubicflow.progress import LiveLine, PlainLines, line_writer, make_progress, texts_of
 
 METRICS = {
     "step": 12_345,
@@ -54,5 +54,15 @@ def test_what_a_narrow_terminal_leaves_out(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_lines_of_a_log_have_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    PlainLines(validates=True).update(0.5, METRICS)
+    PlainLines(line_writer(True), validates=True).update(0.5, METRICS)
     assert capsys.readouterr().err == EVERYTHING + "\n"
+
+
+def test_lines_go_to_a_function() -> None:
+    lines: list[str] = []
+    display = make_progress(lines.append, validates=False)
+    display.update(0.5, METRICS)
+    display.close()
+    assert lines == [EVERYTHING]
+    with pytest.raises(TypeError, match="progress must be True, False or a function of a line, got 'loud'"):
+        make_progress("loud", validates=False)

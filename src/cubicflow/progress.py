@@ -1,9 +1,12 @@
-"""Display of training progress: a live line in a terminal, plain lines elsewhere, or nothing."""
+"""Display of progress: a live line in a terminal, plain lines elsewhere, a caller's function, or nothing.
+
+A function that takes a while has an argument ``progress``: False, True, or a function that is called with each line.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -38,9 +41,10 @@ class Progress:
 
 
 class PlainLines(Progress):
-    """Lines on standard error: one for each validation, or one for each logged step if there is no validation."""
+    """Lines for a function ``write``: one for each validation, or for each logged step if there is no validation."""
 
-    def __init__(self, *, validates: bool) -> None:
+    def __init__(self, write: Callable[[str], object], *, validates: bool) -> None:
+        self.write = write
         self.validates = validates
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
@@ -51,8 +55,7 @@ class PlainLines(Progress):
         self.notify(GAP.join(texts.values()))
 
     def notify(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        self.write(text)
 
 
 class LiveLine(Progress):
@@ -85,14 +88,38 @@ class LiveLine(Progress):
         self.bar.stop()
 
 
-def make_progress(show: bool, *, validates: bool) -> Progress:
-    """Return the display: a live line in a terminal if rich is installed, else plain lines; none unless ``show``."""
-    if not show:
+def make_progress(progress: bool | Callable[[str], object], *, validates: bool) -> Progress:
+    """Return the display of a fit: a live line in a terminal if rich is installed, else plain lines."""
+    if progress is False:
         return Progress()
-    if sys.stderr.isatty():
+    if progress is True and sys.stderr.isatty():
         with suppress(ImportError):  # rich is optional
             return LiveLine()
-    return PlainLines(validates=validates)
+    return PlainLines(line_writer(progress), validates=validates)
+
+
+def line_writer(progress: bool | Callable[[str], object]) -> Callable[[str], object]:
+    """Return a function that shows a line as ``progress`` says: not at all, on standard error, or by the caller.
+
+    >>> lines = []
+    >>> line_writer(lines.append)("half done")
+    >>> lines
+    ['half done']
+    """
+    if not isinstance(progress, bool):
+        if not callable(progress):
+            raise TypeError(f"progress must be True, False or a function of a line, got {progress!r}")
+        return progress
+    return _print_line if progress else _ignore_line
+
+
+def _print_line(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _ignore_line(line: str) -> None:
+    """Print nothing."""
 
 
 def texts_of(done: float, metrics: Mapping[str, Any]) -> dict[str, str]:
