@@ -169,3 +169,9 @@ def test_values_of_dropped_columns_are_never_read(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="not in UTF-8"):
         infer(open_table(path))
     assert infer(open_table(path), TableOptions(drop=("note",))).schema["a"].kind == "integer"
+
+
+def test_a_spool_has_the_columns_that_it_can_read(tmp_path: Path) -> None:
+    table = open_table(write(tmp_path, TEXT.encode())).spooled(["word", "n"])
+    assert table.names == ["word", "n"]
+    assert pa.Table.from_batches(table.batches()).column_names == ["word", "n"]

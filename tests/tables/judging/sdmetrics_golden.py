@@ -2,7 +2,7 @@
 
 SDMetrics needs an older pandas than cubicflow. Record its scores in a separate environment with sdmetrics:
 
-    python tests/tables/sdmetrics_golden.py
+    python tests/tables/judging/sdmetrics_golden.py
 """
 
 from __future__ import annotations
