@@ -15,7 +15,7 @@ from cubicflow.explore.questions import Question, conditions_of, whole
 from cubicflow.explore.subject import ArraySubject, FlowSubject
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.conditions import Given
+from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.run.output import CsvStyle, csv_text
 
 MOST_ROWS = 100_000  # largest number of rows of a sample

@@ -21,10 +21,11 @@ import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.question import Question
 from cubicflow.tables.cell_encoder import plain_numbers, with_gaps
 from cubicflow.tables.cells import NumberCells
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 
@@ -81,11 +82,12 @@ class Conditional:
         self._cells = self._coder.cells
         self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
         stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
-        found = question.weighed(stop, size, generator)
+        found = ask(question, USUAL, stop, size, generator)
         self._weighed = found
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
-        self._known = question.exact_probability() or found
-        self.probability, self.probability_error = question.probability(self._known, size, generator)
+        self._known = Enumerate().probability(question) or found
+        kept = weighed(question.unconditioned(), size, generator) if walk.checks else None
+        self.probability, self.probability_error = probability_of(question, self._known, kept)
         self._shares = found.shares
         if self._is_mixture:
             self._law = walk.law(self._i, found.particles)
@@ -274,6 +276,6 @@ class Conditional:
         question = self._question.with_set(self._i, Set.points([v]))
         if v in self._atoms or question.walk.cells(self._i).is_impossible:
             return 0.0, 0.0
-        both = question.exact_probability() or question.weighed(question.walk.last + 1, DENSITY_SIZE, self._generator)
+        both = weighed(question, DENSITY_SIZE, self._generator)
         ratio = math.exp(both.log_probability - self._known.log_probability)
         return ratio, ratio * math.hypot(both.relative_error, self._known.relative_error)

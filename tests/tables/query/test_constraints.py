@@ -11,8 +11,8 @@ import pytest
 
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
-from cubicflow.tables.asking.constraints import read_constraint
-from cubicflow.tables.asking.feasible import Inequality, is_feasible
+from cubicflow.tables.query.constraints import read_constraint
+from cubicflow.tables.query.feasible import Inequality, is_feasible
 
 KEPT = ("start <= end", "net + tax = gross", "fixed(town, shop)", "left < right", "opened <= closed")
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 30}

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_number, shown
-from cubicflow.tables.asking.conditions import Condition
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.query.conditions import Condition
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, listed
 

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
-from cubicflow.tables.asking.feasible import Inequality, is_feasible
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.query.feasible import Inequality, is_feasible
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.particles import Particles, Tilt, Walk, effective_size
+from cubicflow.tables.query.walk import Particles, Tilt, Walk, effective_size
 
 DEFENCE = 0.1  # share of a stratum's probability that a tilt cannot remove; it bounds weights by 1 / DEFENCE
 STRENGTH = 100.0  # effective size for estimates of strata; weights are flattened until they have this effective size

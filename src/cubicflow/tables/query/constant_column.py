@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_date, is_number, shown
-from cubicflow.tables.asking.conditions import Condition
-from cubicflow.tables.asking.constraints import number_of
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.query.conditions import Condition
+from cubicflow.tables.query.constraints import number_of
 from cubicflow.tables.table_error import TableError
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cubicflow.tables.asking.constraints import (
+from cubicflow.tables.query.constraints import (
     Constraint,
     FixedCombination,
     check_together,

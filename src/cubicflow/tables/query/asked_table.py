@@ -11,19 +11,20 @@ import torch
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.answer import Conditional, Estimates
-from cubicflow.tables.asking.conditions import Given
-from cubicflow.tables.asking.constraints import (
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.query.answer import Conditional, Estimates
+from cubicflow.tables.query.conditions import Given
+from cubicflow.tables.query.constraints import (
     Constraint,
     FixedCombination,
     LinearConstraint,
     check_together,
     read_constraint,
 )
-from cubicflow.tables.asking.particles import Walk, resample
-from cubicflow.tables.asking.question import Question
-from cubicflow.tables.asking.sums import computed_columns
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.strategies import USUAL, ask, probability_of, weighed
+from cubicflow.tables.query.sums import computed_columns
+from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 
@@ -73,8 +74,9 @@ class AskedTable:
         """
         question = self._question(given, self.constraints)
         size, generator = _checked_size(effective_size), self._seeded(seed)
-        found = question.exact_probability() or question.weighed(question.walk.last + 1, size, generator)
-        value, error = question.probability(found, size, generator)
+        found = weighed(question, size, generator)
+        kept = weighed(question.unconditioned(), size, generator) if question.walk.checks else None
+        value, error = probability_of(question, found, kept)
         return Estimates(np.array(value), np.array(error))
 
     def conditioned_batches(
@@ -100,12 +102,12 @@ class AskedTable:
         for start in range(0, max(n, 1), MOST_ROWS):
             count = min(MOST_ROWS, n - start)
             if stop and count:
-                weighed = question.weighed(stop, SPARE * count, generator)
-                chosen = resample(weighed.particles.log_weight, count, chooser)
-                rows = weighed.particles.take(chooser.permutation(chosen))
+                begun = ask(question, USUAL, stop, SPARE * count, generator)
+                chosen = resample(begun.particles.log_weight, count, chooser)
+                rows = begun.particles.take(chooser.permutation(chosen))
                 if not start:
-                    repeated = 0 if weighed.is_exact else count - len(np.unique(chosen))
-                    say(_quality(weighed.effective_size, len(weighed.particles), repeated))
+                    repeated = 0 if begun.is_exact else count - len(np.unique(chosen))
+                    say(_quality(begun.effective_size, len(begun.particles), repeated))
             else:
                 rows = walk.start(count)
             for i in range(stop, columns):
@@ -189,7 +191,7 @@ class AskedTable:
         lists the filled columns of each row, separated by commas. ``most_likely`` fills a missing value with the most
         probable word or with the median instead of a draw.
         """
-        from cubicflow.tables.asking.filled_table import impute_rows
+        from cubicflow.tables.query.filled_table import impute_rows
 
         how: dict[str, Any] = {"draws": draws, "most_likely": most_likely, "seed": seed}
         return impute_rows(self, rows, **how)  # type: ignore[arg-type] # this is the base of FittedTable

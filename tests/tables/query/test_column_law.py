@@ -11,8 +11,8 @@ from scipy.special import roots_laguerre
 from tests.helpers.circles import Rows
 
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.asking.condition_sets import set_of
-from cubicflow.tables.asking.conditions import read_conditions
+from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.schema.sets import Set
 
 PI = math.pi

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.asking import question
-from cubicflow.tables.asking.conditions import read_condition
-from cubicflow.tables.asking.question import upper_bound
+from cubicflow.tables.query import strategies
+from cubicflow.tables.query.conditions import read_condition
+from cubicflow.tables.query.strategies import upper_bound
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def coverage(fitted: FittedTable, joint: pd.DataFrame, count: int) -> tuple[floa
 def test_particles_agree_with_enumeration_within_their_errors(
     of_words: FittedTable, joint: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(question, "MOST_PATHS", 0)
+    monkeypatch.setattr(strategies, "MOST_PATHS", 0)
     share, furthest = coverage(of_words, joint, 12)
     assert 0.87 < share <= 1
     assert furthest < 0.03
@@ -82,7 +82,7 @@ def test_particles_agree_with_enumeration_within_their_errors(
 def test_errors_of_two_hundred_conditions_are_calibrated(
     of_words: FittedTable, joint: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(question, "MOST_PATHS", 0)
+    monkeypatch.setattr(strategies, "MOST_PATHS", 0)
     share, _ = coverage(of_words, joint, 200)
     assert 0.9 <= share <= 0.99
 
@@ -223,8 +223,8 @@ def test_a_condition_too_rare_to_answer_is_refused_with_a_bound(
 ) -> None:
     texts = ["share>150", "town=town 0"]
     found = of_mixed.probability(texts)
-    monkeypatch.setattr(question, "MOST_PARTICLES", 4096)
-    monkeypatch.setattr(question, "FEWEST", 1e6)  # no number of particles is enough
+    monkeypatch.setattr(strategies, "MOST_PARTICLES", 4096)
+    monkeypatch.setattr(strategies, "FEWEST", 1e6)  # no number of particles is enough
     with pytest.raises(TableError, match="too rare to answer") as refused:
         of_mixed.sample(10_000, texts, seed=0)
     said = re.search(r"about (\S+), at most (\S+) with 95% confidence", str(refused.value))

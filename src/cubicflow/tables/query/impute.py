@@ -23,13 +23,13 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.constraints import Constraint
-from cubicflow.tables.asking.particles import Computed, Particles, Walk
-from cubicflow.tables.asking.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.cell_encoder import CellEncoder, with_gaps
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
+from cubicflow.tables.query.walk import Computed, Particles, Walk
 from cubicflow.tables.schema.sets import Set
 
 PARTICLES = 64  # particles per row
@@ -190,7 +190,7 @@ def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
 def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.int64]:
     """Return n indices per row, (rows, n), by systematic resampling with weights w (rows, particles).
 
-    See :func:`cubicflow.tables.asking.particles.resample`.
+    See :func:`cubicflow.tables.query.walk.resample`.
     """
     ends = np.cumsum(w, axis=1)
     points = (np.arange(n) + chooser.random((len(w), 1))) / n * ends[:, -1:]
