@@ -146,7 +146,7 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
         layers.append(_linear(config, config.num_layers))
     components = config.base_components
     base = StandardNormal(features) if components == 1 else NormalMixture(features, components, seed=config.seed)
-    return Flow(base, config.directed(Compose(layers)))
+    return config.flow(base, config.directed(Compose(layers)))
 
 
 def _linear(config: TabularConfig, i: int) -> Transform:
