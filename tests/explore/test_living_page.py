@@ -169,6 +169,7 @@ def test_a_training_run_that_goes_on(lists_run: Path, browser: Any, tmp_path: Pa
         fcntl.flock(lock, fcntl.LOCK_UN)
         shown.clock.fast_forward(6000)
         shown.wait_for_selector("#notes >> text=stopped before training ended")
+        tab.settled()
         shutil.rmtree(run)
         shown.clock.fast_forward(6000)
         shown.wait_for_selector("#notes >> text=The page shows an earlier state of the run.")

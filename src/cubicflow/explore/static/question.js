@@ -28,10 +28,9 @@ export class Question {
     return Object.fromEntries(found.filter(([, condition]) => condition));
   }
 
-  /** @returns {[string, string][]} */
   address() {
     const set = this.controls.filter((control) => control.condition());
-    return set.map((control) => [control.column.name, control.text()]);
+    return Object.fromEntries(set.map((control) => [control.column.name, control.text()]));
   }
 
   /** @param {URLSearchParams} address */
