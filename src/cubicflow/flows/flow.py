@@ -43,8 +43,8 @@ class Flow(nn.Module):
         context_shape: the shape of one context. The default is (C,), the context features of the layers and the base.
             For images it is (C, H, W); the layers then need networks for images, or the flow an ``embedding_net``.
         embedding_net: a network from contexts (N, *context_shape), in the flow's dtype, to the contexts that the layers
-            and the base see, one vector for each row. It is trained with the flow and, if its class is registered, saved
-            with the flow.
+            and the base see, one vector for each row. It is trained with the flow and, if its class is registered,
+            saved with the flow.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
