@@ -58,7 +58,7 @@ def small_chunks(monkeypatch) -> None:
             monkeypatch.setattr(function, "__defaults__", (launch.DEFAULT._replace(**SMALL_CHUNKS),))
 
 
-SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "quadratic_chunk": 4, "column_chunk": 4}
+SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "column_chunk": 4}
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:
