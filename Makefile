@@ -1,5 +1,6 @@
 # make demo     install into .venv and run the main job on a built-in default
 # make test     linters, types, import contracts, the test suite
+# make test-core  the tests of the core alone: of flows and their training, without tables and what is above them
 # make docs     the documentation, into site/
 # make oldest   the test suite on the oldest torch that pyproject.toml promises, in .venv-oldest
 # make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
@@ -17,13 +18,13 @@ PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/pytest -n 2 --dist worksteal
 # Keep bytecode: the tests start about a hundred processes, and importing torch without bytecode takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test oldest docs soak wheel sanitize lint types contracts unit clean
+.PHONY: demo test test-core oldest docs soak wheel sanitize lint types contracts page unit clean
 
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
 
 # The type checker takes one core for most of a minute, so it runs beside the tests.
-test: lint contracts
+test: lint contracts page
 	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)
@@ -36,9 +37,27 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports
 
+# Formatting and types of the modules of cubicflow explore's page. The page itself needs neither npm nor a build.
+page:
+	@if command -v npm >/dev/null && $(MAKE) --no-print-directory node_modules/.package-lock.json; then \
+	  npm run --silent check; \
+	else \
+	  echo "without npm and its registry, the modules of the page are not checked"; test -z "$$CI"; \
+	fi
+
+node_modules/.package-lock.json: package.json package-lock.json
+	@npm ci --silent --no-fund --no-audit
+
 # The sweeps of test_soak_*.py are 4,000 tests that this target would only collect and leave out.
 unit: $(STAMP)
 	$(PYTEST) -q -m "not soak" --ignore-glob='*/test_soak_*.py'
+
+# The core: what trains a flow on rows of numbers. Its tests cannot import the packages above it.
+CORE := splines nets distributions transforms flows data training accel
+
+test-core: $(STAMP)
+	$(PYTEST) -q -m "not soak" -p tests.helpers.core_only --ignore-glob='*/test_soak_*.py' \
+	  $(CORE:%=src/cubicflow/%) $(CORE:%=tests/%) tests/core
 
 # The interpreter of the Triton that comes with this torch needs NumPy before 2.4.
 OLDEST := torch==2.8.0 'numpy<2.4'
@@ -101,4 +120,4 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .venv-oldest build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) .venv-oldest node_modules build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

@@ -43,7 +43,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from benchmarks import any_order
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.cells import Cells, NumberCells
@@ -52,8 +52,10 @@ from cubicflow.tables.dependencies import order_of
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
 from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import MemoryTable, Missing, Split, Undivided
+from cubicflow.tables.schema.split import Split, Undivided
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_rows import TableRows, load_numbers
 from cubicflow.training import TrainingConfig, fit
 
@@ -164,7 +166,7 @@ CHANGES = [
 def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
     """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    found = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
+    found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
     numbers, _ = load_numbers(found.table, PlainReader(found.schema), Undivided(), Missing.MODEL, found.rows)
     return found.schema, numbers
 

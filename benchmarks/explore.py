@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.explore_screenshots import chromium
+from benchmarks.explore_screenshots import SETTLED, chromium
 from cubicflow.explore.framed import unframed
 from cubicflow.tables import FittedTable
 
@@ -64,10 +64,10 @@ def first_picture(run: Path, *, again: bool) -> tuple[float, float]:
             began = time.perf_counter()
             server, address = start(run)
             page.goto(address)
-            page.wait_for_selector("main .card canvas, main .card .of-model")
+            page.wait_for_selector("main .card path.model, main .card .of-model")
             page.wait_for_selector("main .legend .key.data")
             found.append((time.perf_counter() - began, processor(server.pid)))
-            page.wait_for_selector("[data-whole=yes]")
+            page.wait_for_selector(SETTLED)
             page.context.close()
             server.terminate()
             server.wait(20)

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 WAIT = 120_000  # milliseconds
+SETTLED = "main:not([data-ready='0']):not([aria-busy])"  # the view has drawn all answers that it asked for
+SAMPLED = "[aria-label='sampled rows']"
 COLOURS = 40  # colours of most pictures; few colours keep the file small
 MANY_COLOURS = 256  # colours of pictures with points or densities
 
@@ -41,17 +43,17 @@ class Shot(NamedTuple):
 
 
 SHOTS = (
-    Shot("overview", "table", "#/overview", "[data-whole=yes]", height=1120),
-    Shot("pairs", "table", "#/pairs?x=carat&y=price", "[data-ready=yes]", height=900),
-    Shot("what-if", "table", "#/what-if?carat=1&clarity=VS2", "[data-sampled]", height=1180),
-    Shot("what-if-dark", "table", "#/what-if?price=4000..6000&cut=Ideal", "[data-sampled]", height=900, is_dark=True),
-    Shot("rows", "table", "#/rows", "[data-done='1'] .why", height=900),
-    Shot("layers-columns", "table", "#/layers", "[data-ready=yes]", height=760),
-    Shot("overview-narrow", "table", "#/overview", "[data-whole=yes]", 400, 1000),
-    Shot("what-if-narrow", "table", "#/what-if?carat=1", "[data-sampled]", 400, 1000),
-    Shot("layers", "plane", "#/layers", "[data-ready=yes]", 1000, 900),
-    Shot("layers-dark", "plane", "#/layers", "[data-ready=yes]", 1000, 900, True),
-    Shot("pairs-plane", "plane", "#/pairs", "[data-ready=yes]", height=780),
+    Shot("overview", "table", "#/overview", SETTLED, height=1120),
+    Shot("pairs", "table", "#/pairs?x=carat&y=price", SETTLED, height=900),
+    Shot("what-if", "table", "#/what-if?carat=1&clarity=VS2", SAMPLED, height=1180),
+    Shot("what-if-dark", "table", "#/what-if?price=4000..6000&cut=Ideal", SAMPLED, height=900, is_dark=True),
+    Shot("rows", "table", "#/rows", ".why", height=900),
+    Shot("layers-columns", "table", "#/layers", SETTLED, height=760),
+    Shot("overview-narrow", "table", "#/overview", SETTLED, 400, 1000),
+    Shot("what-if-narrow", "table", "#/what-if?carat=1", SAMPLED, 400, 1000),
+    Shot("layers", "plane", "#/layers", SETTLED, 1000, 900),
+    Shot("layers-dark", "plane", "#/layers", SETTLED, 1000, 900, True),
+    Shot("pairs-plane", "plane", "#/pairs", SETTLED, height=780),
     Shot("images", "images", "#/images", ".strip canvas", height=760),
     Shot("images-narrow-dark", "images", "#/images", ".strip canvas", 400, 900, True),
 )
@@ -114,8 +116,7 @@ def take(browser: Any, address: str, shot: Shot, path: Path) -> None:
         page.evaluate("document.querySelector('textarea').scrollIntoView()")
     else:
         page.wait_for_selector(shot.ready)
-        if shot.address.startswith("#/what-if"):
-            page.wait_for_selector("[data-answered]")
+        page.wait_for_selector(SETTLED)
     if shot.name.startswith("layers") and shot.run == "plane":
         move = "(e) => { e.value = 0.5 * e.max; e.dispatchEvent(new Event('input')); }"
         page.locator("main input[type=range]").first.evaluate(move)
@@ -137,7 +138,7 @@ def flowing(browser: Any, address: str, path: Path) -> None:
     page.goto(address)
     page.goto(re.sub(r"\?.*", "", address) + "#/layers")
     page.reload()
-    page.wait_for_selector("[data-ready=yes]")
+    page.wait_for_selector(SETTLED)
     last = float(page.locator("main input[type=range]").first.get_attribute("max"))
     moments = []
     with tempfile.TemporaryDirectory() as folder:

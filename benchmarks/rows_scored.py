@@ -22,7 +22,8 @@ import torch
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableOptions, infer
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
-from cubicflow.tables.source import MemoryTable, Missing
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.schema.usable_rows import Missing
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "rows_scored.md"
 TURNS = 3
@@ -31,7 +32,7 @@ ROWS = 2_048
 
 def untrained(rows: pa.Table) -> dict[str, FittedTable]:
     """Return an untrained model of each kind for a table."""
-    schema = infer(MemoryTable(rows), TableOptions(missing=Missing.MODEL), atoms=True).schema
+    schema = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), atoms=True).schema
     y = PlainReader(schema).read(rows.combine_chunks().to_batches()[0]).y
     cells = CellEncoder.learn(schema, y, None, None)
     about = schema, Split(), Missing.ERROR, "", "", dict[str, int](), None

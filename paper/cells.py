@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from benchmarks.machine import machine
 
-from cubicflow.atomic_files import replacing, write_atomically
+from cubicflow.arguments import unknown_name
 from cubicflow.data.symmetries import KINDS, Symmetries
+from cubicflow.files import replacing, write_atomically
 from cubicflow.training import FitResult
 from paper.data import BENCHMARKS, PUBLISHED, Benchmark, load_benchmark
 from paper.data.bsds300 import SIDE
@@ -43,7 +44,7 @@ class TableSettings:
     models: Settings
     peers: Settings
     comparisons: Settings
-    goals: Sequence[Settings]
+    table: Sequence[Settings]
 
 
 def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
@@ -69,6 +70,10 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
                 f"the recipe of table-1 has symmetries = {kind!r} for {name!r}; use {' or '.join(KINDS)}, and only in "
                 "models with only = ['bsds300']"
             )
+    for line in settings.table:
+        for name in line.get("models", ()):
+            if name not in settings.models:
+                raise ValueError(unknown_name("the recipe of table-1", "model", name, settings.models))
     return settings
 
 
@@ -111,7 +116,9 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = {"most_rows": settings.most_rows}
     dataset, model = settings.datasets[cell.dataset], settings.models.get(cell.model, {})
     if "weight_power" in dataset:
-        found["weight_power"] = dataset["weight_power"]
+        found["weight_power"] = model.get("weight_power", dataset["weight_power"])
+    if model.get("closed_form"):
+        return found
     if "whiten" in dataset and cell.model in settings.models:  # peers have no whitening layer
         found["whiten"] = dataset["whiten"] and model.get("whiten", True)
     if model.get("mirror"):
@@ -123,17 +130,20 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
     return found
 
 
-def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Benchmark:
-    """Load a benchmark, cut to ``most_rows`` rows in each split.
+def weighted(table: Benchmark, power: float) -> Benchmark:
+    """Return a benchmark whose weights of training rows, if there are any, are raised to a power.
 
-    Weights of training rows, if there are any, are raised to the power ``weight_power``. A power below 1 accepts some
-    bias for a larger effective sample.
+    A power below 1 accepts some bias for a larger effective sample.
     """
-    table = load_benchmark(dataset, folder)
-    most_rows, power = settings.most_rows, settings.datasets[dataset].get("weight_power", 1)
-    if table.weights is not None and power != 1:
-        note = f"{table.note.rstrip('.')}, raised to the power {power}."
-        table = replace(table, weights=table.weights**power, note=note)
+    if table.weights is None or power == 1:
+        return table
+    note = f"{table.note.rstrip('.')}, raised to the power {power}."
+    return replace(table, weights=table.weights**power, note=note)
+
+
+def load_rows(dataset: str, settings: TableSettings, folder: Path | None) -> Benchmark:
+    """Load a benchmark, cut to ``most_rows`` rows in each split."""
+    table, most_rows = load_benchmark(dataset, folder), settings.most_rows
     if max(len(table.train), len(table.validation), len(table.test)) <= most_rows:
         return table
     weights = None if table.weights is None else table.weights[:most_rows]

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from benchmarks.machine import machine
 
-from cubicflow.atomic_files import replacing, write_atomically
 from cubicflow.data.symmetries import Symmetries
+from cubicflow.files import replacing, write_atomically
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
 from cubicflow.training.run_folder import forget_run

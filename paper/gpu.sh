@@ -1,56 +1,44 @@
 #!/usr/bin/env bash
-# Run the paper's experiments in parallel on one GPU. Each call ends within ten minutes; repeating the call continues.
+# Run the paper's experiments on a machine that is lent for a limited time, and bring home what they wrote.
 #
-#   paper/gpu.sh OUT LANE...
-#   paper/gpu.sh out bsds300:cubic bsds300:quadratic figure-3 miniboone@0 miniboone@1 \
-#       peers-miniboone:nflows-cubic,zuko-maf+figure-2
+#   paper/gpu.sh OUT PIECE...
+#   paper/gpu.sh out power:cubic-paper power:quadratic-paper figure-3
 #
-# All lanes run at the same time, one process each: the models are small, and a single one leaves the GPU mostly idle. A
-# lane is a list of pieces joined by +. The pieces run one after the other; after a failure the next piece still runs. A
-# piece is
+# A piece is
 #   figure-1, figure-2, figure-3, appendix
 #   DATASET[:MODEL,...][@SEED,...]          cells of table 1; by default all models and all seeds of the recipe
 #   peers-DATASET[:MODEL,...][@SEED,...]    other packages on the same arrays; by default all of them, with seed 0
 #
-# A peer's fit cannot be resumed, and begins only if there is enough time for it. It belongs at the head of a lane.
+# The first call starts the pieces in a process session of their own, so that they outlive the call. They run one after
+# the other, because two fits with captured steps take turns on a GPU. After a failure the next piece still runs. Every
+# call waits until the pieces end, but at most WAIT seconds (default 540). Then it writes to OUT:
+#   records.tar.gz               everything that has finished: tar -xzf records.tar.gz -C results
+#   state.00, state.01, ...      unfinished runs, in parts of at most PART bytes (default 15M)
+#   state.sha256                 the digests of the parts
+#   log                          the output of the pieces
+# The status is 75 while the pieces run; the same command then waits again. If the machine is gone, put the parts and
+# their digests into the folder STATE (default carry/state) of another one. There, the same command continues the runs,
+# and their results are the same. A peer's fit cannot be continued. At home,
+# `python -m paper table-1 -o results/table-1 --seconds 0` and `python -m paper page -o results` write the pages.
 #
-# CUBICFLOW_DATA names the data folder. BUDGET is the time of this call in seconds (default 540). A lane that needs more
-# time saves its work and ends with status 75; the same command continues. All records are under RESULTS (default
-# results), and cells that have a record there are not run again. QUICK=1 runs short forms of the experiments, which are
-# for trying this script only. DEVICE and PYTHON are cuda and python3 by default.
-#
-# The command writes two files to OUT. lanes.log is the output of the lanes, each line prefixed with its lane's number.
-# results.tar.gz is the content of RESULTS without the weights: tar -xzf results.tar.gz -C results
+# CUBICFLOW_DATA names the data folder, and WORK the folder of the runs (default runs/gpu). RECIPE names a TOML file that
+# changes the recipe. QUICK=1 runs short forms of the experiments, which are for trying this script only. DEVICE and
+# PYTHON are cuda and python3 by default.
 set -uo pipefail
 
-if (($# < 2)); then
-  echo "usage: $0 OUT LANE...; the head of this file says what a lane is" >&2
-  exit 2
-fi
-mkdir -p "$1" || exit 2
-OUT=$(cd "$1" && pwd)
-shift
-cd "$(dirname "$0")/.." || exit 2
-RESULTS=${RESULTS:-results}
-BUDGET=${BUDGET:-540}
-PYTHON=${PYTHON:-python3}
-DEVICE=${DEVICE:-cuda}
 UNFINISHED=75
-STARTING=10 # seconds; time of the Python imports, before the clock of --seconds starts
-GRACE=20    # seconds that a lane may overrun before it is killed
-LOG=$OUT/lanes.log
-RECIPE=paper/recipes/table-1.toml
+WAIT=${WAIT:-540}
+PART=${PART:-15M}
+PYTHON=${PYTHON:-python3}
 PIECE='^([a-z0-9-]+)(:([a-z0-9-]+(,[a-z0-9-]+)*))?(@([0-9]+(,[0-9]+)*))?$'
-flags=(--device "$DEVICE")
-if [[ -n ${QUICK:-} ]]; then flags+=(--quick); fi
-
-# --- check the arguments before anything runs: a typing error should not cost ten minutes ---
+TABLE=paper/recipes/table-1.toml
 
 refuse() {
-  echo "$1; the head of this file says what a lane is" >&2
+  echo "$1; the head of $0 says more" >&2
   exit 2
 }
 
+# A typing error should not cost time on a machine that is lent.
 check_piece() {
   [[ $1 =~ $PIECE ]] || refuse "'$1' is no piece"
   local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} kind=models model
@@ -61,144 +49,107 @@ check_piece() {
       ;;
     peers-*) kind=peers.models ;;
   esac
-  grep -qF "[datasets.${name#peers-}]" "$RECIPE" || refuse "there is no piece '$name'"
+  grep -qF "[datasets.${name#peers-}]" "$TABLE" || refuse "there is no piece '$name'"
   for model in ${models//,/ }; do
-    grep -qF "[$kind.$model]" "$RECIPE" || refuse "there is no model '$model' for $name"
+    grep -qF "[$kind.$model]" "$TABLE" || refuse "there is no model '$model' for $name"
   done
-}
-
-for lane in "$@"; do
-  [[ -n ${lane//[+ ]/} ]] || refuse "'$lane' is no lane"
-  for piece in ${lane//+/ }; do check_piece "$piece"; done
-done
-
-# --- run a lane ---
-
-# in_time COMMAND...: run COMMAND with the remaining time as its --seconds, and kill it if it overruns.
-in_time() {
-  local left=$((BUDGET - SECONDS - STARTING))
-  if ((left < STARTING)); then
-    echo "no time is left for: $*"
-    return $UNFINISHED
-  fi
-  timeout --foreground --kill-after=5 $((BUDGET - SECONDS + GRACE)) "$@" "${flags[@]}" --seconds "$left"
 }
 
 run_piece() {
   [[ $1 =~ $PIECE ]]
-  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} status=0 code seed model
-  local command=("$PYTHON" -m paper)
+  local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} status=0 model seed
+  local command=("$PYTHON" -m paper table-1)
   case $name in
-    figure-* | appendix)
-      in_time "${command[@]}" "$name" -o "$RESULTS/$name"
-      return
-      ;;
+    figure-* | appendix) command=("$PYTHON" -m paper "$name") ;;
     peers-*)
-      command+=(peers -o "$RESULTS/table-1")
+      command=("$PYTHON" -m paper peers)
       seeds=${seeds:-0}
       ;;
-    *) command+=(table-1 -o "$RESULTS/table-1") ;;
   esac
-  command+=(--dataset "${name#peers-}")
+  case $name in
+    figure-* | appendix) command+=(-o "$WORK/$name") ;;
+    *) command+=(-o "$WORK/table-1" --dataset "${name#peers-}") ;;
+  esac
   for model in ${models//,/ }; do command+=(--model "$model"); done
+  command+=(--device "${DEVICE:-cuda}" ${RECIPE:+--recipe "$RECIPE"} ${QUICK:+--quick})
   if [[ -z $seeds ]]; then
-    in_time "${command[@]}"
+    "${command[@]}"
     return
   fi
-  for seed in ${seeds//,/ }; do
-    in_time "${command[@]}" --seed "$seed"
-    code=$?
-    status=$(worse "$status" "$code")
-  done
+  for seed in ${seeds//,/ }; do "${command[@]}" --seed "$seed" || status=$?; done
   return "$status"
 }
 
-# Print the worse of two statuses: a failure is worse than unfinished, and unfinished is worse than success.
-worse() {
-  if (($1 == 0 || ($1 == UNFINISHED && $2 != 0))); then echo "$2"; else echo "$1"; fi
-}
-
-run_lane() {
+run_pieces() {
   local status=0 code piece
-  for piece in ${1//+/ }; do
+  for piece in "$@"; do
     echo "$piece: begun after $SECONDS s"
     run_piece "$piece"
     code=$?
     echo "$piece: status $code after $SECONDS s"
-    status=$(worse "$status" "$code")
+    ((code == 0)) || status=$code
   done
-  return "$status"
+  echo "$status" >"$WORK/status"
 }
 
-# --- NVIDIA's MPS runs kernels of several processes at once; without MPS the processes take turns ---
-
-start_mps() {
-  if [[ $DEVICE != cuda* || -n ${CUDA_MPS_PIPE_DIRECTORY:-} ]] || ! command -v nvidia-cuda-mps-control; then return; fi
-  export CUDA_MPS_PIPE_DIRECTORY=$work/pipe CUDA_MPS_LOG_DIRECTORY=$work/log
-  mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-  own_mps=yes
-  if nvidia-cuda-mps-control -d &&
-    timeout 60 "$PYTHON" -c 'import torch; assert torch.ones(9, device="cuda").sum().item() == 9'; then return; fi
-  cat "$CUDA_MPS_LOG_DIRECTORY"/*
-  stop_mps
+running() {
+  local state
+  [[ -e $WORK/pid && ! -e $WORK/status ]] || return 1
+  { read -r _ _ state _ <"/proc/$(cat "$WORK/pid")/stat"; } 2>/dev/null && [[ $state != Z ]]
 }
 
-stop_mps() {
-  if [[ -z ${own_mps:-} ]]; then return; fi
-  echo 'quit -t 5' | timeout 20 nvidia-cuda-mps-control
-  unset own_mps CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-}
-
-work=$(mktemp -d)
-trap 'stop_mps >>"$LOG" 2>&1; rm -rf "$work"' EXIT
-
-# --- run ---
-
-export CUBICFLOW_LANES=$# OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MPLBACKEND=Agg PYTHONUNBUFFERED=1
-: >"$LOG"
-# Draw and cache the image patches first. Otherwise every lane would draw them at the same time.
-if [[ " $*" == *bsds300* ]]; then
-  "$PYTHON" -c 'from paper.data import load_benchmark; load_benchmark("bsds300")' >>"$LOG" 2>&1 &
-fi
-start_mps >>"$LOG" 2>&1
-wait
-if [[ -n ${own_mps:-} ]]; then sharing="through MPS"; else sharing="without MPS"; fi
-echo "$# lanes on $DEVICE, $sharing, begun after $SECONDS s" | tee -a "$LOG"
-
-number=0
-for lane in "$@"; do
-  number=$((number + 1))
-  {
-    began=$SECONDS
-    run_lane "$lane" 2>&1 | sed -u "s/^/[$number] /" >>"$LOG"
-    echo "${PIPESTATUS[0]} $((SECONDS - began))" >"$work/$number"
-  } &
-done
-wait
-stop_mps >>"$LOG" 2>&1
-unset CUBICFLOW_LANES
-
-# --- rebuild the table, then write the page and the archive; lanes that end together overwrite each other's table ---
-
-status=0
-number=0
-for lane in "$@"; do
-  number=$((number + 1))
-  read -r code seconds <"$work/$number"
-  echo "--- lane $number, $lane: status $code, $seconds s"
-  grep "^\[$number\] " "$LOG" | tail -n 5 | cut -c -300
-  status=$(worse "$status" "$code")
-done
-if [[ -d $RESULTS/table-1/cells ]]; then
-  "$PYTHON" -m paper table-1 -o "$RESULTS/table-1" "${flags[@]}" --seconds 0 >"$work/table" 2>&1
-  code=$?
-  if ((code != UNFINISHED)); then # the table itself lists the cells that are missing
-    cat "$work/table"
-    status=$(worse "$status" "$code")
+start() {
+  local state=${STATE:-carry/state}
+  if [[ ! -e $WORK/pid && -e $state/state.sha256 ]]; then
+    (cd "$state" && sha256sum --check --quiet state.sha256) || refuse "$state lacks a part of the unfinished runs"
+    (cd "$state" && cut -c 67- state.sha256 | xargs cat) | tar -xf - -C "$WORK" || exit 2
+    echo "continued from $state"
   fi
+  rm -f "$WORK/status"
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} MPLBACKEND=Agg PYTHONUNBUFFERED=1 WORK=$WORK \
+    setsid bash paper/gpu.sh --pieces "$@" >>"$WORK/log" 2>&1 </dev/null &
+  echo $! >"$WORK/pid"
+}
+
+# Pack a copy, because the pieces go on. A checkpoint is replaced as a whole, so a copy of it is whole. The lines of
+# metrics are copied last: lines after the checkpoint are dropped when the run continues.
+pack() {
+  local copy=$WORK.copy run unfinished=()
+  rm -rf "$copy" "$OUT"/state.*
+  cp -a "$WORK" "$copy" 2>/dev/null # a file that was replaced meanwhile is in the copy under its other name
+  tar -czf "$OUT/records.tar.gz" -C "$copy" --exclude=run --exclude=runs --exclude=./log --exclude=./pid \
+    --exclude=./status --exclude='./table-1/table-1.*' .
+  while read -r run; do
+    [[ -e $copy/$run/../record.json ]] && continue # a cell with a record is finished
+    [[ -e $copy/$run/checkpoint.safetensors ]] && rm -f "$copy/$run"/{checkpoint-previous,model}.safetensors
+    if [[ -e $WORK/$run/metrics.jsonl ]]; then
+      cp "$WORK/$run/metrics.jsonl" "$copy/$run/"
+      echo "$run: $(tail -n 1 "$copy/$run/metrics.jsonl")"
+    fi
+    unfinished+=("$run")
+  done < <(cd "$copy" && find . -type d \( -name run -o -path './figure-*/runs' \) -prune)
+  if ((${#unfinished[@]})); then
+    tar -cf - --exclude=lock -C "$copy" "${unfinished[@]}" | split -b "$PART" -d - "$OUT/state."
+    (cd "$OUT" && sha256sum state.[0-9]* >state.sha256)
+  fi
+  cp "$WORK/log" "$OUT/log"
+  rm -rf "$copy"
+}
+
+cd "$(dirname "$0")/.." || exit 2
+if [[ ${1:-} == --pieces ]]; then
+  run_pieces "${@:2}"
+  exit
 fi
-"$PYTHON" -m paper page -o "$RESULTS" || status=$(worse "$status" $?)
-tar -czf "$OUT/results.tar.gz" --exclude=run --exclude=runs -C "$RESULTS" . || status=$(worse "$status" $?)
-ls -l "$OUT"
-echo "status $status after $SECONDS s"
-exit "$status"
+(($# >= 2)) || refuse "usage: $0 OUT PIECE..."
+OUT=$(cd "$OLDPWD" && mkdir -p "$1" && cd "$1" && pwd) || exit 2
+shift
+for piece in "$@"; do check_piece "$piece"; done
+mkdir -p "${WORK:=runs/gpu}" && WORK=$(cd "$WORK" && pwd) || exit 2
+running || start "$@"
+while running && ((SECONDS < WAIT)); do sleep 0.5; done
+pack
+tail -n 5 "$WORK/log" | cut -c -300
+if running; then exit $UNFINISHED; fi
+[[ -e $WORK/status ]] || refuse "the pieces were killed; the same command starts them again"
+exit "$(cat "$WORK/status")"

@@ -33,6 +33,7 @@ from paper.cells import (
     load_rows,
     record_cell,
     table_settings,
+    weighted,
     why_left_out,
 )
 from paper.data import Benchmark
@@ -171,6 +172,7 @@ def seconds_for(cell: Cell, settings: TableSettings) -> float:
 def run_peer(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
     """Train one peer and score its test rows. There is no run folder: cubicflow can save only its own flows."""
     used: dict[str, Any] = all_settings(settings, cell)
+    table = weighted(table, used.get("weight_power", 1))
     torch.manual_seed(cell.seed)
     flow = BUILDERS[cell.model](table.features, used["flow"], choose_device(request.device))
     fitted = fit(

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import unknown_name
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def typed(kind: type[T], settings: Mapping[str, Any], experiment: str) -> T:
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # T is a dataclass
     for name in settings:
         if name not in known:
-            raise ValueError(no_such(f"the recipe of {experiment}", "setting", name, known))
+            raise ValueError(unknown_name(f"the recipe of {experiment}", "setting", name, known))
     for name, field in known.items():
         if name not in settings and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"the recipe of {experiment} lacks {name!r}; it has: {', '.join(known)}")

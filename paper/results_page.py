@@ -11,12 +11,12 @@ from typing import Any
 
 from benchmarks.machine import name_of
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import write_atomically
 from paper.claims import claims_table
 from paper.experiment import EXPERIMENTS, read_json
 from paper.figure_2 import GAUSSIANS
 from paper.figure_2_report import what_limits
-from paper.table_1_report import described_provenance, table_markdown
+from paper.table_1_report import main_table
 
 PAGE_FILE = "README.md"
 WITH_PAPER = ("figure-2", "figure-3")  # experiments with the option --paper
@@ -27,23 +27,30 @@ HEAD = """# The paper, rerun
 
 *Cubic-Spline Flows* (Durkan, Bekasov, Murray and Papamakarios, 2019), figure by figure. The command
 `python -m paper page -o results` writes this page from the records beside it (`NAME/NAME.json`: numbers, settings,
-seed, hardware, versions, time). Quick runs are not results and do not appear here. All settings are in the recipes in
-[`paper/recipes`](../paper/recipes). Settings that only other packages need are in `paper/peers.py`. The environment
-variable `CUBICFLOW_DATA` names the data folder. Each command continues where an earlier call stopped. `--seconds`
-limits the time of a call; the limit changes no result. `paper/gpu.sh` runs several commands side by side on one GPU."""
+seed, hardware, versions, time). Quick runs are not results and do not appear here."""
+
+RERUN = """\
+All settings are in the recipes in [`paper/recipes`](../paper/recipes). Settings that only other packages need are in
+`paper/peers.py`. The environment variable `CUBICFLOW_DATA` names the data folder. The command of each record is below
+it. Each command continues where an earlier call stopped. `--seconds` limits the time of a call; the limit changes no
+result. `paper/gpu.sh` runs experiments on a machine that is lent for a limited time. Table 1 needs one command for each
+cell:
+
+    python -m paper table-1 -o results/table-1 --dataset power --model cubic-paper --device cuda
+    python -m paper page -o results"""
 
 
 def write_page(folder: Path) -> Path:
     """Write the page from the records in ``folder``. Each record is in a subfolder with the experiment's name."""
     records = {name: record for name in EXPERIMENTS if (record := read_record(folder / name, name)) is not None}
-    parts = [HEAD, _not_rerun(records)]
+    parts = [HEAD, f"## The paper's claims\n\n{claims_table(records)}"]
     for name, (title, section) in SECTIONS.items():
         record = records.get(name)
         text = section(record, folder / name) if record else f"Not yet run: `python -m paper {name}`."
         parts.append(f"## {title}\n\n{text}" + (f"\n\n{_provenance(record)}" if record else ""))
         if record and name in WITH_PAPER:
             parts.append(_of_the_paper(folder / f"{name}-paper", name, section))
-    parts.append("## The paper's claims, one by one\n\n" + claims_table(records))
+    parts.append(f"## How to rerun\n\n{RERUN}" + _missing_data(records.get("table-1")))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE_FILE
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEAD.splitlines()[0]):
@@ -67,19 +74,13 @@ def read_record(folder: Path, name: str) -> Record | None:
     return None if record["quick"] else {**record, "remarks": text}
 
 
-def _not_rerun(records: Mapping[str, Record]) -> str:
-    lines = [f"- {title}: not yet run." for name, (title, _) in SECTIONS.items() if name not in records]
-    if "table-1" in records:
-        for dataset, about in records["table-1"]["results"]["datasets"].items():
-            if about["left_out"]:
-                lines.append(f"- Table 1, {dataset.upper()}: {about['left_out'].rstrip('.')}.")
-            elif about["note"] is None:
-                lines.append(f"- Table 1, {dataset.upper()}: not yet run.")
-            elif about["provenance"] != "whole":
-                provenance = described_provenance(about["provenance"])
-                lines.append(f"- Table 1, {dataset.upper()} is {provenance}. {about['note']}")
-    lines += [f"- Figure 2: {note}." for note in records.get("figure-2", {}).get("notes", [])]
-    return "## What could not be rerun\n\n" + ("\n".join(lines) if lines else "Everything was rerun.")
+def _missing_data(table: Record | None) -> str:
+    """Return a list of the datasets of table 1 that could not be rerun, with the origin of each."""
+    datasets = table["results"]["datasets"] if table else {}
+    lines = [
+        f"- {name.upper()}: {about['left_out'].rstrip('.')}." for name, about in datasets.items() if about["left_out"]
+    ]
+    return "\n\nWhat could not be rerun:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _of_the_paper(folder: Path, name: str, section: Callable[[Record, Path], str]) -> str:
@@ -137,6 +138,7 @@ def _figure_2(record: Record, folder: Path) -> str:
     hidden = (
         f" {', '.join(private)} is not shown, because the copyright of the photograph is unclear." if private else ""
     )
+    hidden += "".join(f" Not shown: {note}." for note in record["notes"])
     parameters = max(row["parameters"] for row in densities)
     panels = record["results"].get("panels", PANELS_ONCE)
     limits = what_limits(record)
@@ -153,13 +155,11 @@ def _figure_2(record: Record, folder: Path) -> str:
     )
 
 
-def _table_1(record: Record, folder: Path) -> str:  # noqa: ARG001 - all sections have these arguments
-    summary = record["results"]
-    commands = sorted({command for row in summary["rows"] for command in row["commands"]})
-    hardware = "; ".join(sorted({name for row in summary["rows"] for name in row["hardware"]}))
-    ran = "\n".join(f"    {command}" for command in commands)
-    table = table_markdown(summary).strip()
-    return table + (f"\n\nHardware of the cells: {hardware}. Commands:\n\n{ran}" if commands else "")
+def _table_1(record: Record, folder: Path) -> str:
+    return (
+        f"{main_table(record['results'])}\n\n[Every score]({folder.name}/table-1.md): how scores on redrawn rows are "
+        "carried over to the published rows, ablations, other layers, other packages, mixtures, and every command."
+    )
 
 
 def _figure_3(record: Record, folder: Path) -> str:

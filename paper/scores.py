@@ -1,4 +1,4 @@
-"""Statistics of the scores of test rows: means with errors, paired differences, verdicts."""
+"""Statistics of the scores of test rows: means with errors, scores on other draws, paired differences, verdicts."""
 
 from __future__ import annotations
 
@@ -44,6 +44,53 @@ def estimate(scores: Sequence[Scores]) -> Estimate:
     error = 2 * float(by_seed.mean(axis=0).std(ddof=1)) / math.sqrt(rows) if rows > 1 else math.nan
     spread = float(by_seed.mean(axis=1).std(ddof=1)) if len(by_seed) > 1 else None
     return Estimate(float(by_seed.mean()), error, rows, len(by_seed), spread)
+
+
+@dataclass(frozen=True)
+class CarriedOver:
+    """An estimate of a model's mean score on other test rows, and twice its standard error.
+
+    ``slope`` and ``correlation`` belong to the regression of the model's scores on the control's.
+    """
+
+    mean: float
+    error: float
+    slope: float
+    correlation: float
+
+
+def carried_over(scores: Sequence[Scores], control: Scores, elsewhere: float, rows: int) -> CarriedOver:
+    """Estimate the mean of a model's scores on other rows, on which only the mean of another model's scores is known.
+
+    The other model is the control variate. Rows that are hard for it tend to be hard for the model, so the difference
+    of its two means shows how much harder one draw is. The estimate is mean f + b (E - mean g), with the model's
+    scores f, the control's scores g, its mean E on the other rows, and the slope b of the regression of f on g.
+
+    The estimate is wrong by the difference of two means of the residuals r = f - b g, over the other rows and over
+    ours. Its variance is var(r) (1 / rows + 1 / n), and a part for the error of b, as in a prediction by regression. No
+    linear relation of f and g is assumed. This is assumed: both sets are independent draws of one distribution, and the
+    control has the same parameters on both.
+
+    Args:
+        scores: the model's scores on our n rows, one array for each seed. They are averaged over seeds first.
+        control: (n,), the control's scores on our rows.
+        elsewhere: the mean of the control's scores on the other rows.
+        rows: number of the other rows.
+
+    >>> control = np.array([0.0, 1.0, 2.0, 3.0])
+    >>> carried_over([10 + 2 * control], control, elsewhere=2.5, rows=4)
+    CarriedOver(mean=15.0, error=0.0, slope=2.0, correlation=1.0)
+    """
+    model = np.mean([np.asarray(part, dtype=np.float64) for part in scores], axis=0)
+    known = np.asarray(control, dtype=np.float64)
+    n = len(model)
+    (of_model, shared), (_, of_known) = np.cov(model, known)
+    slope, moved = shared / of_known, elsewhere - known.mean()
+    residual = max(of_model - slope * shared, 0.0) * (n - 1) / (n - 2)  # rounding can make an exact fit negative
+    variance = residual * (1 / rows + 1 / n + moved**2 / ((n - 1) * of_known))
+    correlation = shared / math.sqrt(of_model * of_known)
+    found = (model.mean() + slope * moved, 2 * math.sqrt(variance), slope, correlation)
+    return CarriedOver(*map(float, found))
 
 
 @dataclass(frozen=True)

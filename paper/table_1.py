@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cubicflow.flows import Flow, tabular, whiten
-from cubicflow.training import TrainingError, TrainingInterrupted
+from cubicflow.training import FitResult, TrainingError, TrainingInterrupted
 from paper.cells import (
     Cell,
     TableSettings,
@@ -21,13 +21,16 @@ from paper.cells import (
     read_cells,
     record_cell,
     table_settings,
+    weighted,
     why_left_out,
 )
 from paper.data import Benchmark, find_form
 from paper.data.folders import MissingDataError, data_folder, how_to_choose_folder
 from paper.experiment import Request, UnfinishedError
+from paper.gaussian import fit_gaussian
 from paper.recipe_files import Settings
-from paper.table_1_report import summarise, table_csv, table_markdown
+from paper.table_1_report import table_markdown
+from paper.table_1_summary import summarise, table_csv
 
 
 def run(request: Request) -> None:
@@ -134,9 +137,18 @@ def _seeds(request: Request, dataset: Settings, model: Settings) -> Sequence[int
 
 
 def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Request) -> None:
-    """Train one cell, resuming an earlier call, and score its test rows."""
+    """Fit one cell, resuming an earlier call, and score its test rows."""
     used = all_settings(settings, cell)
+    table = weighted(table, used.get("weight_power", 1))
     request.report(f"{cell}: {table.note}")
+    closed_form = settings.models[cell.model].get("closed_form", False)
+    fitted = fit_gaussian(table) if closed_form else train(cell, table, used, request)
+    test = record_cell(request.folder, cell, table, fitted, settings, request.command).about["test"]
+    request.report(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats after {fitted.steps:,} steps")
+
+
+def train(cell: Cell, table: Benchmark, used: Settings, request: Request) -> FitResult:
+    """Train the flow of a cell."""
 
     def make() -> Flow:
         flow = tabular(table.features, **used["flow"], seed=cell.seed)
@@ -145,7 +157,7 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
     rows = table.train
     if used.get("mirror"):
         rows = patch_symmetries("mirror").images(torch.from_numpy(rows)).numpy()
-    fitted = request.train(
+    return request.train(
         make,
         (rows, None, table.weights),
         table.validation,
@@ -154,9 +166,6 @@ def run_cell(cell: Cell, table: Benchmark, settings: TableSettings, request: Req
         seed=cell.seed,
         symmetries=patch_symmetries(used["symmetries"]) if "symmetries" in used else None,
     )
-    record = record_cell(request.folder, cell, table, fitted, settings, request.command)
-    test = record.about["test"]
-    request.report(f"{cell}: test {test['mean']:.3f} ± {test['error']:.3f} nats after {fitted.steps:,} steps")
 
 
 def write_table(request: Request, settings: TableSettings) -> None:

@@ -1,165 +1,105 @@
-"""Table 1 as plain values, as Markdown and as CSV, from records. The table says why a cell is missing."""
+"""The page of table 1 in Markdown: the table beside the published scores, then every score and comparison."""
 
 from __future__ import annotations
 
-import math
-import re
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.machine import name_of
 from benchmarks.markdown import markdown_table
 
-from paper.cells import CellRecord, TableSettings, by_seed
-from paper.recipe_files import Settings
-from paper.scores import ENOUGH_SEEDS, estimate, mixture_scores, paired_difference
+from paper.scores import ENOUGH_SEEDS
+from paper.table_1_summary import CONTROL, number
 
-ABSENT = "not yet run"
-OTHER_ROWS = {
-    "redrawn": "Rows of {} are redrawn: they are not the published rows.",
-    "partial": "{} has only a part of the published rows.",
-}
-NO_DATA = "cannot be rerun"
-NOT_INSTALLED = "not installed"
+Summary = Mapping[str, Any]
+NOT_RUN = "–"
+REDRAWN = "redrawn, so its rows are not the published rows"
 
 
-def summarise(records: Sequence[CellRecord], settings: TableSettings, left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that the table shows, as plain values."""
-    titles = {name: model["title"] for name, model in (settings.models | settings.peers["models"]).items()}
-    comparisons = settings.comparisons
-    peers = settings.peers["models"]
-    summary: dict[str, Any] = {
-        "titles": titles,
-        "not_installed": [name for name, peer in peers.items() if find_spec(peer["package"]) is None],
-        "only": {name: model["only"] for name, model in settings.models.items() if "only" in model},
-        "published_as": {name: model["published"] for name, model in settings.models.items() if "published" in model},
-        "always_shown": [*(name for pair in comparisons["verdicts"] for name in pair), *peers],
-        "datasets": {},
-        **{kind: [] for kind in ("rows", "goals", "comparisons", "ablations", "relatives", "rivals")},
-    }
-    for dataset, about in settings.datasets.items():
-        found = [record for record in records if record.cell.dataset == dataset]
-        summary["datasets"][dataset] = {
-            "published": about["published"],
-            "left_out": None if found else left_out.get(dataset),
-            "comparable": bool(found) and all(record.about["comparable"] for record in found),
-            "provenance": found[0].about["provenance"] if found else None,
-            "note": found[0].about["note"] if found else None,
-        }
-        rows = [row for model in titles if (row := _row(found, dataset, model)) is not None]
-        summary["rows"] += rows
-        refits = summary["datasets"][dataset]["refits"] = _spread_of_refits(rows)
-        if summary["datasets"][dataset]["comparable"]:
-            summary["goals"] += _goals(rows, [goal for goal in settings.goals if goal["dataset"] == dataset])
-        pairs = [("comparisons", first, second) for first, second in comparisons["verdicts"]]
-        against_ours = {"ablations": comparisons["ablations"], "relatives": comparisons["relatives"], "rivals": peers}
-        pairs += [(kind, model, comparisons["base"]) for kind, models in against_ours.items() for model in models]
-        for kind, first, second in pairs:
-            if (pair := _pair(found, dataset, first, second, refits)) is not None:
-                pair["paper"] = about["cubic_against_quadratic"] if kind == "comparisons" else None
-                summary[kind].append(pair)
-    return summary
-
-
-def _row(records: Sequence[CellRecord], dataset: str, model: str) -> dict[str, Any] | None:
-    found = list(by_seed(records, dataset, model).values())
-    if not found:
-        return None
-    abouts = [record.about for record in found]
-    scores = [record.scores for record in found]
-    return {
-        "dataset": dataset,
-        "model": model,
-        "test": asdict(estimate(scores)),
-        "mixture": asdict(estimate([mixture_scores(scores)])) if len(found) > 1 else None,
-        "validation": statistics.fmean(about["validation"] for about in abouts),
-        "seeds": [about["seed"] for about in abouts],
-        "parameters": abouts[0]["parameters"],
-        "steps": round(statistics.fmean(about["steps"] for about in abouts)),
-        "best_step": round(statistics.fmean(about["best_step"] for about in abouts)),
-        "best_at_end": all(about["best_step"] == about["steps"] for about in abouts),
-        "seconds": round(sum(about["seconds"] for about in abouts), 1),
-        "stopped": sorted({about["stopped"] for about in abouts}),
-        "weights": sorted({about["weights"] for about in abouts}),
-        "commands": sorted({_without_limit(about["command"]) for about in abouts}),
-        "hardware": sorted({name_of(about["machine"]) for about in abouts}),
-        "processors": sorted({about["machine"]["gpu"] or "CPU" for about in abouts}),
-        "lanes": max(about["machine"].get("lanes", 1) for about in abouts),
-    }
-
-
-def _spread_of_refits(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the standard deviation of a fit's mean over seeds, pooled over the models with several seeds."""
-    spreads = [(len(row["seeds"]) - 1, row["test"]["spread"]) for row in rows if len(row["seeds"]) > 1]
-    if not spreads:
-        return None
-    return math.sqrt(sum(n * spread**2 for n, spread in spreads) / sum(n for n, _ in spreads))
-
-
-def _goals(rows: Sequence[Mapping[str, Any]], goals: Sequence[Settings]) -> list[dict[str, Any]]:
-    """Compare means of fits, or mixtures of fits, with the goals."""
-    by_model = {row["model"]: row for row in rows}
-    found = []
-    for goal in (goal for goal in goals if goal["model"] in by_model):
-        row = by_model[goal["model"]]
-        fits, mixed = len(row["seeds"]), goal["of"] == "mixture"
-        if (test := row["mixture" if mixed else "test"]) is not None:
-            of = f"mixture of {fits} fits" if mixed else "one fit" if fits == 1 else f"mean of {fits} fits"
-            reached = [words for words in ("aim", "reach") if test["mean"] >= goal[words]]
-            met = {"aim": "the aim", "reach": "the goal"}[reached[0]] if reached else "neither"
-            scored = {"mean": test["mean"], "error": test["error"], "best_at_end": row["best_at_end"]}
-            found.append({**goal, **scored, "of": of, "met": met})
-    return found
-
-
-def _without_limit(command: str) -> str:
-    """Remove --seconds from a command: the time limit of a call does not change the result of a cell."""
-    return re.sub(r" --seconds \S+", "", command)
-
-
-def _pair(
-    records: Sequence[CellRecord], dataset: str, first: str, second: str, refits: float | None
-) -> dict[str, Any] | None:
-    one, other = ({s: r.scores for s, r in by_seed(records, dataset, model).items()} for model in (first, second))
-    difference = paired_difference(one, other, refits)
-    if difference is None:
-        return None
-    return {"dataset": dataset, "first": first, "second": second, **difference.as_dict()}
-
-
-def table_csv(records: Sequence[CellRecord]) -> list[dict[str, Any]]:
-    """Return one line for each cell."""
-    names = ("dataset", "model", "seed", "validation", "parameters", "steps", "best_step", "weights", "stopped")
-    return [
-        {
-            **{name: record.about[name] for name in names},
-            "test": record.about["test"]["mean"],
-            "two_standard_errors": record.about["test"]["error"],
-            "seconds": record.about["seconds"],
-            "provenance": record.about["provenance"],
-        }
-        for record in records
+def table_markdown(summary: Summary) -> str:
+    """Return the page: the table, then every score, comparisons of models, and details of the fits."""
+    sections = [
+        ("", f"# Table 1: density estimation\n\n{main_table(summary)}"),
+        ("Redrawn rows", _redrawn_rows(summary)),
+        ("Every score", _every_score(summary)),
+        ("The paper's models and their published scores", _as_published(summary)),
+        ("Cubic and quadratic splines", _comparisons(summary)),
+        ("Ablations", _against_base(summary, "ablations")),
+        ("Other layers", _against_base(summary, "relatives")),
+        ("Other packages", _others(summary)),
+        ("Mixtures of fits", _mixtures(summary)),
+        ("The fits", _fits(summary)),
+        ("Commands", _commands(summary)),
     ]
+    return "\n\n".join(f"## {title}\n\n{text}" if title else text for title, text in sections if text) + "\n"
 
 
-def table_markdown(summary: Mapping[str, Any]) -> str:
-    """Return the table in the paper's layout, then comparisons of models, then details of the fits."""
-    against_ours = [_against_ours(summary, kind, heading) for kind, heading in AGAINST_OURS.items()]
-    parts = [_layout(summary), _data(summary), _against_goals(summary), _missed_goals(summary), _as_published(summary)]
-    parts += [_comparisons(summary), *against_ours]
-    parts += [_mixtures(summary), _details(summary)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def main_table(summary: Summary) -> str:
+    """Return the paper's table with our scores beside the published ones, and a line about the rows of each dataset."""
+    scores = {(row["dataset"], row["model"]): row for row in summary["rows"]}
+    columns = [
+        (dataset, on_published)
+        for dataset, about in summary["datasets"].items()
+        for on_published in ((False, True) if about["provenance"] == "redrawn" else (True,))
+    ]
+    titles = {False: "{}, redrawn rows", True: "{}, published rows"}
+    header = [
+        titles[on_published].format(dataset.upper()) if (dataset, False) in columns else dataset.upper()
+        for dataset, on_published in columns
+    ]
+    lines = []
+    for line in summary["lines"]:
+        if line["published"]:
+            values = [_published(summary, *column, line["published"]) for column in columns]
+            lines.append([line["title"], "published", *values])
+        if line["models"]:
+            values = [_rerun(scores.get((d, line["models"].get(d))), (d, False) in columns, p) for d, p in columns]
+            lines.append(["" if line["published"] else line["title"], "**rerun**", *values])
+    heading = (
+        "Test log likelihood in nats, ± two standard errors over the test rows; higher is better. "
+        f"{NOT_RUN} means not run. Of several settings, a rerun has the one with the best validation score."
+    )
+    return f"{heading}\n\n{markdown_table(['model', '', *header], lines)}\n\n{_data(summary)}"
 
 
-def _section(heading: str, header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """Return a heading and a Markdown table; an empty string for a table without lines."""
-    return f"{heading}\n\n{markdown_table(header, lines)}" if lines else ""
+def _published(summary: Summary, dataset: str, on_published: bool, name: str) -> str:
+    return summary["datasets"][dataset]["published"].get(name, "") if on_published else ""
 
 
-def _dataset_and_model(summary: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+def _rerun(row: Mapping[str, Any] | None, redrawn: bool, on_published: bool) -> str:
+    found = row and row["carried" if redrawn and on_published else "test"]
+    return _nats(found) if found else "" if row else NOT_RUN
+
+
+def _data(summary: Summary) -> str:
+    lines = []
+    for dataset, about in summary["datasets"].items():
+        if about["note"]:
+            lines.append(f"- {dataset.upper()}: {described_provenance(about['provenance'])}. {about['note']}")
+        elif about["left_out"]:
+            why = about["left_out"].partition(";")[0]  # the rest is the origin of the data
+            lines.append(f"- {dataset.upper()}: not rerun, {why.rstrip('.')}.")
+        else:
+            lines.append(f"- {dataset.upper()}: not yet run.")
+        if any(row["carried"] for row in summary["rows"] if row["dataset"] == dataset):
+            lines[-1] += " The column of the published rows is an estimate from the scores on the redrawn rows."
+    return "\n".join(lines)
+
+
+def described_provenance(provenance: str) -> str:
+    """Return the provenance of a dataset's rows, with a warning if the rows are not the published ones.
+
+    >>> described_provenance("redrawn"), described_provenance("partial")
+    ('redrawn, so its rows are not the published rows', 'partial')
+    """
+    return REDRAWN if provenance == "redrawn" else provenance
+
+
+def _section(text: str, header: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """Return a paragraph and a Markdown table; an empty string for a table without lines."""
+    return f"{text}\n\n{markdown_table(header, lines)}".strip() if lines else ""
+
+
+def _dataset_and_model(summary: Summary, row: Mapping[str, Any]) -> list[str]:
     return [row["dataset"].upper(), summary["titles"][row["model"]]]
 
 
@@ -171,172 +111,135 @@ def _difference(pair: Mapping[str, float]) -> str:
     return f"{pair['mean']:+.3f} ± {pair['error']:.3f}"
 
 
-def _layout(summary: Mapping[str, Any]) -> str:
-    datasets = list(summary["datasets"])
-    rows = {(row["dataset"], row["model"]): row for row in summary["rows"]}
+def _redrawn_rows(summary: Summary) -> str:
+    """Explain how scores on redrawn rows are carried over to the published rows."""
     lines = []
-    for model, title in summary["titles"].items():
-        ours: list[str] = []
-        for dataset in datasets:
-            row, about = rows.get((dataset, model)), summary["datasets"][dataset]
-            if dataset not in summary["only"].get(model, datasets):
-                ours.append("")
-            elif row is None:
-                absent = NOT_INSTALLED if model in summary["not_installed"] else ABSENT
-                ours.append(NO_DATA if about["left_out"] else absent)
-            else:
-                ours.append(_nats(row["test"]))
-        if model in summary["always_shown"] or any((dataset, model) in rows for dataset in datasets):
-            lines.append([title, *ours])
-    for name, title in PUBLISHED_ROWS.items():
-        lines.append([title, *(summary["datasets"][dataset]["published"].get(name, "") for dataset in datasets)])
-    heading = "Test log likelihood in nats, ± two standard errors over the test rows; higher is better."
-    heading += _other_rows(summary)
-    return _section(heading, ["model", *map(str.upper, datasets)], lines)
+    for row in (row for row in summary["rows"] if row["model"] == CONTROL):
+        about = summary["datasets"][row["dataset"]]
+        provenance = described_provenance(about["provenance"])
+        lines.append([row["dataset"].upper(), _nats(row["test"]), about["published"].get(CONTROL, ""), provenance])
+    text = (
+        "The score of a Gaussian with full covariance has no randomness but that of the rows. So the difference of our "
+        "score and the published one shows how far our rows differ from the published ones. For redrawn rows, the "
+        "Gaussian is a control variate: with the slope b of the regression of a model's scores on the Gaussian's, over "
+        "test rows, the model's score is carried over to the published rows by adding b times this difference. The "
+        "error is that of a difference of two means, over the published rows and over ours, of what the regression "
+        "leaves. It belongs to the score of our fit on the published rows, so the error over rows of a published score "
+        "does not add to it. We assume that the published rows are independent draws from the same images by the same "
+        "recipe, and that the published Gaussian, fitted to its own draw of training rows, is ours."
+    )
+    return _section(text, ["dataset", "Gaussian, ours", "Gaussian, published", "our rows"], lines)
 
 
-PUBLISHED_ROWS = {
-    "cubic-paper": "*published:* cubic coupling",
-    "quadratic-paper": "*published:* quadratic coupling",
-    "rational-quadratic": "*published:* rational-quadratic coupling",
-    "maf": "*published:* MAF",
-    "naf": "*published:* NAF",
-    "cnf": "*published:* FFJORD",
-    "tan": "*published:* TAN",
-    "trade": "*published, later:* TraDE",
-}
-
-
-def described_provenance(provenance: str) -> str:
-    """Return the provenance of a dataset's rows, with a warning if the rows are not the published ones.
-
-    >>> described_provenance("redrawn"), described_provenance("partial")
-    ('redrawn, so its rows are not the published rows', 'partial')
-    """
-    return "redrawn, so its rows are not the published rows" if provenance == "redrawn" else provenance
-
-
-def _other_rows(summary: Mapping[str, Any]) -> str:
-    """Return sentences about comparable datasets whose rows are redrawn or partial, after a space."""
-    text = ""
-    for provenance, sentence in OTHER_ROWS.items():
-        about = summary["datasets"].items()
-        names = [name.upper() for name, a in about if (a["provenance"], a["comparable"]) == (provenance, True)]
-        text += " " + sentence.format(", ".join(names)) if names else ""
-    return text
-
-
-def _data(summary: Mapping[str, Any]) -> str:
+def _every_score(summary: Summary) -> str:
     lines = []
-    for dataset, about in summary["datasets"].items():
-        if about["note"]:
-            lines.append(f"- {dataset.upper()}: {described_provenance(about['provenance'])}. {about['note']}")
-        elif about["left_out"]:
-            lines.append(f"- {dataset.upper()}: not rerun, {about['left_out'].rstrip('.')}.")
-        else:
-            lines.append(f"- {dataset.upper()}: {ABSENT}.")
-    return "\n".join(lines)
+    for row in summary["rows"]:
+        carried = row["carried"]
+        relation = [_nats(carried), f"{carried['correlation']:.2f}"] if carried else ["", ""]
+        validation = f"{row['validation']:.3f}"
+        lines.append([*_dataset_and_model(summary, row), len(row["seeds"]), validation, _nats(row["test"]), *relation])
+    text = "Means over the seeds. The correlation is that of the scores of test rows with the Gaussian's."
+    header = ["dataset", "model", "seeds", "validation", "test", "test, carried over", "correlation"]
+    return _section(text, header, lines)
 
 
-def _against_goals(summary: Mapping[str, Any]) -> str:
-    lines = [
-        [*_dataset_and_model(summary, row), row["of"], _nats(row), row["reach"], row["aim"], row["met"]]
-        for row in summary["goals"]
-    ]
-    heading = "Goals: a goal is the score to reach, an aim is harder." + _other_rows(summary)
-    return _section(heading, ["dataset", "model", "score of", "nats", "goal", "aim", "meets"], lines)
-
-
-def _missed_goals(summary: Mapping[str, Any]) -> str:
-    """Return a paragraph for each missed goal, with the note of the recipe on possible reasons."""
-    paragraphs = []
-    for row in (row for row in summary["goals"] if row["met"] == "neither"):
-        dataset, model = _dataset_and_model(summary, row)
-        missing = row["reach"] - row["mean"]
-        text = f"**A goal missed**: on {dataset}, {model}: {row['mean']:.2f}, {missing:.2f} nats below the goal."
-        if row.get("best_at_end"):  # older records do not have this key
-            text += " The validation score was best at the last step, so more steps may help."
-        paragraphs.append(" ".join([text, *([row["note"]] if "note" in row else [])]))
-    return "\n\n".join(paragraphs)
-
-
-def _as_published(summary: Mapping[str, Any]) -> str:
-    """Compare the paper's models with their published scores, on datasets with comparable test rows."""
+def _as_published(summary: Summary) -> str:
+    """Compare models with their published scores, on datasets with comparable test rows."""
     lines = []
-    named = summary.get("published_as", {})  # older records have no published names
     for row in summary["rows"]:
         about = summary["datasets"][row["dataset"]]
-        published = about["published"].get(named.get(row["model"]))
-        if published and about["comparable"]:
-            difference = f"{row['test']['mean'] - float(published.split()[0]):+.2f}"
+        published = about["published"].get(_published_name(summary, row["model"]))
+        if published and about["comparable"] and row["model"] != CONTROL:
+            ours = row["carried"] or row["test"]
+            error = f" ± {ours['error']:.2f}" if row["carried"] else ""
+            difference = f"{ours['mean'] - number(published):+.2f}{error}"
             steps = [f"{row[name]:,}" for name in ("steps", "best_step")]
-            lines.append([*_dataset_and_model(summary, row), _nats(row["test"]), published, difference, *steps])
-    heading = "The paper's models as written, beside their published scores." + _other_rows(summary)
-    return _section(heading, ["dataset", "model", "ours", "published", "difference", "steps", "best step"], lines)
+            lines.append([*_dataset_and_model(summary, row), _nats(ours), published, difference, *steps])
+    text = (
+        "Scores on redrawn rows are carried over to the published rows. An error of a difference is that of carrying "
+        "over. It does not contain the spread of refits."
+    )
+    return _section(text, ["dataset", "model", "ours", "published", "difference", "steps", "best step"], lines)
 
 
-def _comparisons(summary: Mapping[str, Any]) -> str:
+def _published_name(summary: Summary, model: str) -> str | None:
+    """Return the name of the published scores with which a model's scores compare."""
+    return next((line["published"] for line in summary["lines"] if model in line["candidates"]), None)
+
+
+def _comparisons(summary: Summary) -> str:
     lines = []
     for pair in summary["comparisons"]:
         dataset, models = pair["dataset"], f"{pair['first']} - {pair['second']}"
         comparable = summary["datasets"][dataset]["comparable"]
         paper = pair["paper"] if comparable else "not comparable: not its test rows"
         lines.append([dataset.upper(), models, _difference(pair), pair["seeds"], pair["verdict"], paper])
-    heading = (
+    text = (
         "Cubic minus quadratic, paired over test rows, ± two standard errors. The error includes the spread of refits. "
         f"With {ENOUGH_SEEDS} seeds or more, this spread is estimated from the pair. With fewer seeds, it is at least "
         f"the spread of all models with several seeds on the same dataset ({_refits(summary)})."
     )
     header = ["dataset", "paired difference of", "nats", "seeds", "our verdict on the first", "the paper's verdict"]
-    return _section(heading, header, lines)
+    return _section(text, header, lines)
 
 
-def _refits(summary: Mapping[str, Any]) -> str:
+def _refits(summary: Summary) -> str:
     known = {dataset: about["refits"] for dataset, about in summary["datasets"].items() if about["refits"] is not None}
     if not known:
         return "no model has several seeds"
     return "standard deviation " + ", ".join(f"{spread:.2f} on {name.upper()}" for name, spread in known.items())
 
 
-AGAINST_OURS = {
-    "ablations": "Variations of our cubic coupling minus our cubic coupling, with errors as above.",
-    "relatives": "Other layers in the same architecture minus our cubic coupling.",
-    "rivals": "Other packages minus our cubic coupling, on the same arrays, with each package's own initialisation. A "
-    "fit that ended by its time budget (time_budget) took fewer steps than planned, and fewer still on a shared "
-    "machine.",
-}
+def _against_base(summary: Summary, kind: str) -> str:
+    lines = [
+        [
+            *_dataset_and_model(summary, {**pair, "model": pair["first"]}),
+            _difference(pair),
+            pair["seeds"],
+            pair["verdict"],
+        ]
+        for pair in summary[kind]
+    ]
+    header = ["dataset", "model", "minus our default cubic coupling, nats", "seeds", "the model is"]
+    return _section("Paired differences, with errors as above.", header, lines)
 
 
-def _against_ours(summary: Mapping[str, Any], kind: str, heading: str) -> str:
-    rows = {(row["dataset"], row["model"]): row for row in summary["rows"]}
-    header = ["dataset", "model", "paired difference, nats", "seeds", "the model is"]
-    if kind == "rivals":
-        header += ["steps", "ended by"]
-    lines = []
-    for pair in summary[kind]:
-        row = rows[pair["dataset"], pair["first"]]
-        line = [*_dataset_and_model(summary, row), _difference(pair), pair["seeds"], pair["verdict"]]
-        line += [f"{row['steps']:,}", ", ".join(row["stopped"])]
-        lines.append(line[: len(header)])
-    return _section(heading, header, lines)
+def _others(summary: Summary) -> str:
+    text = "Other packages on the same arrays, with each package's own initialisation."
+    lines = [
+        [
+            *_dataset_and_model(summary, row),
+            f"{row['steps']:,} of {row['planned']:,}",
+            f"{row['seconds'] / 60:.1f}",
+            f"{1000 * row['seconds'] / row['steps']:.0f}",
+            row["hardware"],
+        ]
+        for row in summary["stopped"]
+    ]
+    unfinished = (
+        "These fits were stopped by a time limit, long before the end of their schedules. Their scores do not compare "
+        "with those of trained models, and are left out."
+    )
+    header = ["dataset", "model", "stopped after steps", "minutes", "ms a step, with validation", "on"]
+    parts = (_against_base(summary, "rivals"), _section(unfinished, header, lines))
+    return "\n\n".join([text, *filter(None, parts)]) if any(parts) else ""
 
 
-def _mixtures(summary: Mapping[str, Any]) -> str:
+def _mixtures(summary: Summary) -> str:
     lines = [
         [*_dataset_and_model(summary, row), len(row["seeds"]), f"{row['test']['spread']:.2f}", _nats(row["mixture"])]
         for row in summary["rows"]
         if row["mixture"]
     ]
-    heading = "Models with several seeds: the spread of refits, and the equal mixture of all fits."
-    return _section(heading, ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines)
+    text = "Models with several seeds: the spread of refits, and the equal mixture of all fits, on our test rows."
+    return _section(text, ["dataset", "model", "seeds", "standard deviation over seeds", "their mixture"], lines)
 
 
-def _details(summary: Mapping[str, Any]) -> str:
+def _fits(summary: Summary) -> str:
     lines = [
         [
             *_dataset_and_model(summary, row),
             ", ".join(map(str, row["seeds"])),
-            f"{row['validation']:.3f}",
             f"{row['parameters']:,}",
             f"{row['steps']:,}",
             f"{row['seconds'] / 60:.1f}",
@@ -347,8 +250,13 @@ def _details(summary: Mapping[str, Any]) -> str:
         ]
         for row in summary["rows"]
     ]
+    shared = any(row["lanes"] > 1 for row in summary["rows"])
+    text = "Fits that shared a machine with other processes took longer than they would have alone." if shared else ""
     minutes = ["minutes, all seeds", "on", "processes at once"]
-    header = ["dataset", "model", "seeds", "validation, nats", "parameters", "steps", *minutes, "ended by", "weights"]
-    shared = " Fits that shared a machine with other processes took longer than they would have alone."
-    heading = "Details of the fits." + (shared if any(row["lanes"] > 1 for row in summary["rows"]) else "")
-    return _section(heading, header, lines)
+    return _section(text, ["dataset", "model", "seeds", "parameters", "steps", *minutes, "ended by", "weights"], lines)
+
+
+def _commands(summary: Summary) -> str:
+    commands = sorted({command for row in summary["rows"] for command in row["commands"]})
+    hardware = "; ".join(sorted({name for row in summary["rows"] for name in row["hardware"]}))
+    return f"Hardware: {hardware}.\n\n" + "\n".join(f"    {command}" for command in commands) if commands else ""

@@ -1,11 +1,10 @@
-"""The device of kernel tests, profiles of Hypothesis, the command line, the browser, and the folder of real data."""
+"""The device of kernel tests, profiles of Hypothesis, the browser, and the folder of real data."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _command_line_built_once() -> Iterator[None]:
-    """Keep the parser of each command line: typer takes 50 ms to build it, and tests run about 700 commands."""
-    import typer.main
-
-    built: dict[Any, Any] = {}
-    build = typer.main.get_command
-
-    def kept(app: typer.Typer) -> Any:
-        if app.info.name not in built:
-            built[app.info.name] = build(app)
-        return built[app.info.name]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", kept)
-        yield
-
-
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Return the path of Chromium: the path in CUBICFLOW_CHROMIUM, or a known name. In continuous integration a missing
@@ -78,6 +59,6 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def of_circles(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a fitted table with circles and a long tail. Its splines are random. Tests must not change it."""
-    from tests.tables.circles import fit_circles
+    from tests.helpers.circles import fit_circles
 
     return fit_circles(tmp_path_factory.mktemp("circles"))

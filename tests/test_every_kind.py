@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +21,8 @@ import pyarrow.csv
 import pytest
 import torch
 from pyarrow import parquet
-from tests.every_kind import CIRCLES, COLUMNS, TURN, every_kind, every_number, fit_every_kind, fit_every_number
-from tests.export.raw_rows import Service
-from tests.export.test_tables import raw
+from tests.export.raw_rows import Service, raw
+from tests.helpers.every_kind import CIRCLES, COLUMNS, TURN, every_kind, every_number, fit_every_kind, fit_every_number
 
 import cubicflow as cf
 from cubicflow.cli import main
@@ -32,7 +33,9 @@ from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.cell_encoder import plain_numbers
+from cubicflow.tables.cell_encoder import plain_numbers, with_gaps
+from cubicflow.tables.columns_likelihood import log_conditionals
+from cubicflow.tables.encoder import Numbers
 
 DRAWN = 20_000
 # A condition on every column, and how a row of a frame meets it.
@@ -225,6 +228,75 @@ def test_rows_under_a_condition_meet_it(condition: str, kinds: Fitted, drawn: pd
     check_rows(rows)
 
 
+def double(run: FittedTable) -> FittedTable:
+    """Return the run with float64 weights."""
+    return replace(run, flow=deepcopy(run.flow).double())
+
+
+def values_of(rows: pa.Table, row: int) -> dict[str, object]:
+    return {name: rows[name][row].as_py() for name in COLUMNS}
+
+
+def test_the_distribution_given_all_earlier_columns_is_the_score(kinds: Fitted) -> None:
+    """The score of a column, ``conditional`` given the earlier columns, and the graph to export are one number."""
+    run, cells = double(kinds.run), kinds.run.needed_cells
+    frame = kinds.rows.to_pandas()
+    rows = [int(np.flatnonzero(mask)[0]) for mask in (frame["girth"].isna(), frame["rain"] == 0, frame["rain"] > 0)]
+    numbers = run.encoder.read(kinds.rows.take(rows).combine_chunks().to_batches()[0])
+    scores = log_conditionals(run.flow, cells, numbers)
+    graph = graph_of(run.flow, sampler=False, precision="float64").module
+    with torch.no_grad():
+        exported = graph(torch.from_numpy(cells.inputs(numbers.y)))[1].numpy()
+    np.testing.assert_allclose(cells.log_ruled(exported, numbers.y), scores, rtol=1e-12, atol=1e-12)
+    for row, score, log_p in zip(rows, scores, exported, strict=True):
+        given: dict[str, object] = {}
+        for name, expected, unruled in zip(cells.order, score, log_p, strict=True):
+            value = values_of(kinds.rows, row)[name]
+            found = run.conditional(name, given)
+            given[name] = value
+            assert found.is_exact
+            if name == "height_again":  # computed: it is the height
+                assert found.masses([value]).masses == 1
+                continue
+            has_density = name in ("angle", "height") or (name == "rain" and value > 0)
+            p = (found.density([value])[0] if has_density else found.masses([value]).masses)[0]
+            log_known = np.log1p(-cells.cells[name].unseen)  # answers leave out values that no row had
+            if name == "county":  # determined by the town: a score leaves the slack of the rule
+                slack = cells.rules[0].slack
+                assert p == 1
+                assert expected == pytest.approx(np.log(1 - slack + slack * np.exp(unruled)), rel=1e-12)
+            else:
+                assert p == pytest.approx(np.exp(expected - log_known), rel=1e-12), name
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name not in ("town", "county", "rain", "planet")])
+def test_a_column_given_all_others_is_exact(name: str, kinds: Fitted) -> None:
+    """The reference is the score of every value, without the columns that others determine, which have weight 1."""
+    if COLUMNS[name] in ("real", "circular"):
+        return
+    run, cells = double(kinds.run), kinds.run.needed_cells
+    column, own = next(c for c in run.schema.model if c.name == name), cells.cells[name]
+    if COLUMNS[name] in ("categorical", "boolean", "levels"):
+        y = np.arange(float(len(column.labels)))
+    elif column.is_circle:
+        y = np.arange(column.turn[1])
+    else:
+        y = np.arange(max(own.scale.limits[0], own.scale.edges[0] - 30), own.scale.edges[-1] + 30)
+    y = np.append(y, [np.nan] * own.gaps)
+    row = int(np.flatnonzero(kinds.rows.to_pandas()["finder"].isna())[0])  # another column has a gap
+    given = {other: value for other, value in values_of(kinds.rows, row).items() if other != name}
+    numbers = run.encoder.read(kinds.rows.take([row]).combine_chunks().to_batches()[0])
+    rows = np.repeat(numbers.y, len(y), axis=0)
+    rows[:, [c.name for c in run.schema.model].index(name)] = y
+    terms = log_conditionals(run.flow, cells, Numbers(rows, None, None))
+    determined = [cells.order.index(each) for each in ("county", "height_again")]
+    p = np.exp(np.delete(terms, determined, axis=1).sum(1))
+    answer = run.conditional(name, given)
+    assert answer.is_exact
+    found = answer.masses(with_gaps(column, y).to_pylist()).masses
+    np.testing.assert_allclose(found / found.sum(), p / p.sum(), rtol=0, atol=1e-10)
+
+
 # --- imputation ---
 
 
@@ -351,7 +423,7 @@ def service(fitted: Fitted, folder: Path, *, sampler: bool = False) -> Service:
 
 def test_the_exported_graph_scores_as_the_model_does(fitted: Fitted, tmp_path: Path) -> None:
     found = service(fitted, tmp_path).score(raw(fitted.rows.drop_columns(["planet"] if fitted.run.cells else [])))
-    expected, tolerance = fitted.run.score(fitted.rows), 1e-9 if fitted.run.cells else 1e-5  # a flow is in float32
+    expected, tolerance = fitted.run.score(fitted.rows), 1e-12 if fitted.run.cells else 1e-5  # a flow is in float32
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 

@@ -96,7 +96,7 @@ def mostly_generator(rows: Any, test: Any, words: list[str], seconds: float) -> 
 
 def own_generator(train: Path, test: Path, run: Path) -> Fitted:
     from cubicflow.tables import fit_table, open_table
-    from cubicflow.tables.scored_parts import score_parts
+    from cubicflow.tables.run.scored_parts import score_parts
 
     result = fit_table(train, run, overwrite=True, say=print)
     config, training = result.fitted.flow.config(), result.fit.config.as_dict()

@@ -18,8 +18,8 @@ a format. With ``across``, there is one such cell for every value of that column
 ``file`` is a path in the repository. A page links to a record by its path from the page, as in
 ``[The file](../results/scale.csv)``. The site has a copy of such a record, at the same path from the root.
 
-The hook also adds the pages of docs/results to the navigation, and the rerun of the paper, which ``python -m paper page
--o results`` writes beside its records.
+The hook also adds the pages of docs/results to the navigation, and the pages of the rerun of the paper, which
+``python -m paper`` writes beside its records.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-RERUN = ROOT / "results" / "README.md"
-RERUN_PAGE = "results/paper/README.md"
+RERUN = {"README.md": "The paper, rerun", "table-1/table-1.md": "The paper's table, every score"}  # pages in results/
+RERUN_FOLDER = "results/paper"  # on the site
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
-FILE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)[^)]*\)")
+FILE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)(?![^)]*\.md\))[^)]*\)")
 RECORD_LINK = re.compile(r"\]\(((?:\.\./)+)(results/[^)#]+\.(?:csv|png))\)")
 BLOCK = re.compile(r"^```recorded\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECTION = "Results"
@@ -47,7 +47,7 @@ Row = dict[str, str]
 def on_config(config: Any) -> None:
     """Add every page of results to the navigation."""
     pages = sorted(Path(config["docs_dir"], "results").glob("*.md"), key=lambda page: (page.stem != "index", page.stem))
-    rerun = [{"The paper, rerun": RERUN_PAGE}] if RERUN.exists() else []
+    rerun = [{title: f"{RERUN_FOLDER}/{name}"} for name, title in RERUN.items() if (ROOT / "results" / name).exists()]
     for part in config["nav"]:
         if SECTION in part:
             part[SECTION] = [*(f"results/{page.name}" for page in pages), *rerun]
@@ -59,15 +59,19 @@ def on_files(files: Files, *, config: Any) -> None:
     linked = {name for file in pages for _, name in RECORD_LINK.findall(file.content_string)}
     for name in sorted(linked):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
-    if RERUN.exists():
-        for name in (RERUN.name, *PICTURE.findall(RERUN.read_text(encoding="utf-8"))):
-            uri = f"{Path(RERUN_PAGE).parent.as_posix()}/{name}"
-            files.append(File.generated(config, uri, abs_src_path=str(RERUN.parent / name)))
+    for page in (ROOT / "results" / name for name in RERUN):
+        for path in (page, *_pictures(page)) if page.exists() else ():
+            uri = f"{RERUN_FOLDER}/{path.relative_to(ROOT / 'results').as_posix()}"
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
+
+
+def _pictures(page: Path) -> list[Path]:
+    return [page.parent / name for name in PICTURE.findall(page.read_text(encoding="utf-8"))]
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Replace each block by its table, and the address of each record by its address on the site."""
-    if page.file.src_uri == RERUN_PAGE:
+    if page.file.src_uri.startswith(f"{RERUN_FOLDER}/"):
         return FILE_LINK.sub(r"\1", markdown)  # remove links to files that are not part of the site
     markdown = RECORD_LINK.sub(lambda found: f"]({found[1].removeprefix('../')}{found[2]})", markdown)
     return BLOCK.sub(lambda found: table(yaml.safe_load(found[1])), markdown)

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.atomic_files import replacing
 from cubicflow.data.cache_folder import cache_folder
+from cubicflow.files import replacing
 from paper.data.benchmark_table import (
     ARCHIVE,
     PUBLISHED,

@@ -17,9 +17,9 @@ import torch
 from cubicflow.data.plane import GaussianGrid, ImageDensity
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
+from cubicflow.progress import clock, make_progress
 from cubicflow.training import fit
 from cubicflow.training.metrics_file import read_metrics
-from cubicflow.training.progress import clock, make_progress
 from cubicflow.training.run_folder import forget_run
 
 POINTS = 1_000_000
@@ -62,7 +62,7 @@ def show_progress(fits: Mapping[str, Future[tuple[PlaneRow, str]]], seconds: flo
     """Show the losses of the running fits on standard error, until all have ended or one has failed."""
     seconds_between = 1 if sys.stderr.isatty() else seconds / LINES
     shown: Mapping[str, Any] = {}
-    with closing(make_progress(show=True, validates=False)) as display:
+    with closing(make_progress(True, validates=False)) as display:
         display.show(0.0, {"state": "drawing the points"})
         running = True
         while running:

@@ -5,38 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-from tests.command_line import Command, caller
+from tests.cli.pets import make_frame
+from tests.helpers.command_line import cubicflow
 
 from cubicflow.cli import main
 from cubicflow.plots.marginals import marginals
 
-ROWS = 200
-
-
-@pytest.fixture
-def cubicflow(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command and returns its exit status and what it wrote."""
-    return caller("cubicflow", main, capfd, monkeypatch)
-
-
-def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    kind = rng.choice(["cat", "dog", "a, b"], rows)
-    size = np.round(rng.normal(3, 1, rows) + (kind == "cat"), 2)
-    return pd.DataFrame(
-        {
-            "kind": kind,
-            "size": size,
-            "weight": rng.gamma(2.0, 3.0, rows) + size,
-            "legs": rng.poisson(3, rows),
-            "planet": "earth",
-            "tame": rng.random(rows) < 0.5,
-            "born": pd.date_range("2020-01-01", periods=rows).strftime("%Y-%m-%d"),
-        }
-    )
+__all__ = ["cubicflow"]
 
 
 @pytest.fixture(scope="session")

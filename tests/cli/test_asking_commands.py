@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import TableError
 from cubicflow.tables.asking.filled_table import FilledTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import FittedTable
 from cubicflow.tables.judging.judgement import judge_matched
@@ -108,7 +108,7 @@ def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkey
     monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
     seen: list[tuple[np.ndarray, ...]] = []
     monkeypatch.setattr(
-        "cubicflow.tables.judging.judged_rows.judge_matched",
+        "cubicflow.tables.judging.rows.judge_matched",
         lambda matched, **how: seen.append(matched.tables) or judge_matched(matched, **how),
     )
     part = FittedTable.load(run).split.parts_of(np.arange(ROWS))

@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from cubicflow.tables.kinds import NAMES
 
-from .conftest import ROWS, make_frame
+from .pets import ROWS, make_frame
 
 NO_CONDITIONS = "for conditions on any column, fit a model of columns with --model columns"
 

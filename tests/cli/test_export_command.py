@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from cubicflow.export import ExportError, export_model, exporting
@@ -38,7 +39,8 @@ def test_unknown_endings_are_refused(cubicflow: Command, saved: Path, tmp_path: 
 
 def test_existing_outputs_are_not_overwritten(cubicflow: Command, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("mine")
-    assert "exists; choose another name, or replace it" in refused(cubicflow, saved, tmp_path / "model.onnx")
+    said = refused(cubicflow, saved, tmp_path / "model.onnx")
+    assert "exists already; choose another name, or replace it with --overwrite" in said
     assert (tmp_path / "model.onnx").read_text() == "mine"
     (tmp_path / "folder.pt2").mkdir()
     assert "is a folder" in refused(cubicflow, saved, tmp_path / "folder.pt2", "--overwrite")
@@ -55,20 +57,17 @@ def test_outputs_that_cannot_be_written_are_refused(
 ) -> None:
     assert "there is no folder" in refused(cubicflow, saved, tmp_path / "none" / "model.onnx")
 
-    def no_permission(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(exporting, "replacing", no_permission)
-    assert "cannot be written: Permission denied" in refused(cubicflow, saved, tmp_path / "model.onnx")
+    monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
+    assert "cannot be written: its folder is not writable" in refused(cubicflow, saved, tmp_path / "model.onnx")
 
 
 def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubicflow import atomic_files
+    from cubicflow import files
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(ExportError, match="cannot be written: No space left on device"):
         exporting.write_together({tmp_path / "model.json": b"{}", tmp_path / "model.onnx": b"graph"})
     assert not list(tmp_path.iterdir())

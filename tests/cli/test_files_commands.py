@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.csv
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
-from .conftest import make_frame
+from .pets import make_frame
 
 SMALL = ("--steps", 4, "--hidden-features", 8, "--num-bins", 4, "--device", "cpu")
 

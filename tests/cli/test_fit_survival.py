@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.forked import run_held_command, start, start_command, wait_until
+from tests.helpers.processes import run_held_command, start, start_command, wait_until
 
 from cubicflow.training.checkpoint import NEWEST
 

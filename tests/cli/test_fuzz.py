@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import TableError, TableOptions, infer, open_table
 
-from .conftest import make_frame
+from .pets import make_frame
 
 # Random changes do not shrink to simpler examples, so shrinking is off.
 QUICK = settings.default is None or settings.default.derandomize  # `make soak` searches more examples

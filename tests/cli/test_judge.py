@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command, Outcome
+from tests.helpers.command_line import Command, Outcome
 
 from cubicflow.tables import FittedTable
 from cubicflow.tables.judging.judge_file import read_judgement
 
-from .conftest import make_frame
+from .pets import make_frame
 
 
 def refused(outcome: Outcome, *said: str) -> None:
@@ -287,7 +287,7 @@ def test_the_report_shows_the_judgement(cubicflow: Command, own_run: Path, table
 
 
 def test_without_scikit_learn(cubicflow: Command, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     refused(
         cubicflow("judge", files["real"], files["sampled"], "--train", files["train"]),
         "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import FittedTable
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import FittedTable, fit_table, open_table
-from cubicflow.tables.source import Table
-from cubicflow.tables.text.found_formats import detect_formats
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.read.text.found_notations import detect_notations
 
 PRICES = [1096.53, 68.42, 7.26, 12.01, 55.07, 2310.93, 99.99, 31.54, 4.76, 810.12]
 DAYS = [f"{3 * i + 1}.{i + 2}.2024" for i in range(9)]
@@ -116,7 +116,8 @@ def test_a_filled_fraction_is_not_cut_to_the_whole_numbers_of_a_new_table(
 
 
 def described(table: Table) -> tuple[object, ...]:
-    return table.is_text, table.has_header, table.delimiter, table.remarks
+    assert table.text is not None
+    return table.text.has_header, table.text.delimiter, table.remarks
 
 
 @pytest.mark.parametrize("origin", ["file", "standard input"])
@@ -128,11 +129,11 @@ def test_no_wrapper_loses_how_a_table_is_read(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     table = open_table(path if origin == "file" else "-", reading)
     kept = table.spooled(["preis", "tag"])
-    assert described(table) == described(kept) == (True, True, ";", ())
-    assert (set(table.formats), set(kept.formats)) == ({"preis", "menge", "tag", "zeit"}, {"preis", "tag"})
+    assert described(table) == described(kept) == (True, ";", ())
+    assert (set(table.notations), set(kept.notations)) == ({"preis", "menge", "tag", "zeit"}, {"preis", "tag"})
     assert [str(kept.types[name]) for name in ("preis", "tag")] == ["double", "date32[day]"]
     days = [dt.datetime.strptime(row["tag"], "%d.%m.%Y").date().isoformat() for row in TABLE]
-    for each in (table, kept, kept.spooled(["tag"]), detect_formats(kept, ["preis", "tag"])):
+    for each in (table, kept, kept.spooled(["tag"]), detect_notations(kept, ["preis", "tag"])):
         assert [day for batch in each.batches(["tag"]) for day in batch.column(0).to_pylist()] == days
-        assert "tag" in each.formats
+        assert "tag" in each.notations
     assert kept.fingerprint() == table.fingerprint() == open_table(path).fingerprint()

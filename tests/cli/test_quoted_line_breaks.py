@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.tables import FittedTable, Reading, TableError
 

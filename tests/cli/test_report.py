@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
-from .conftest import make_frame
+from .pets import make_frame
 
 PICTURES = ("training.png", "one-column-at-a-time.png", "two-columns-at-a-time.png")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 SAVED = Path(__file__).with_name("saved_run")
 

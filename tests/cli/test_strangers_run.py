@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 from torch import Tensor
 
 import cubicflow as cf
+from cubicflow.files import NotPlainError
 from cubicflow.flows.serialization import load_model
-from cubicflow.plain_files import NotPlainError
 from cubicflow.tables.judging.judge_file import read_judgement
 from cubicflow.training.metrics_file import read_metrics
 

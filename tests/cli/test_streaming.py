@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 MEASURE = (
     "import resource, subprocess, sys\n"

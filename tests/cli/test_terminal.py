@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from cubicflow.cli.terminal import escaped
 
-from .conftest import make_frame
+from .pets import make_frame
 
 RED, TITLE, BACK = "\x1b[31m", "\x9b2J", "\u202e"
 ODD = {"size": f"si{RED}ze", "kind": f"ki{BACK}nd", "legs": f"le\x07gs{TITLE}"}

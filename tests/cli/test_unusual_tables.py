@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests import forked
-from tests.command_line import Command
-from tests.forked import run_command
+from tests.helpers import processes
+from tests.helpers.command_line import Command
+from tests.helpers.processes import run_command
 
 from cubicflow.tables import Split
 
@@ -114,6 +114,6 @@ def sample_without_standard_output(run: str) -> None:
 
 
 def test_a_closed_standard_output_is_an_error(run: Path, tmp_path: Path) -> None:
-    done = forked.start(sample_without_standard_output, str(run), log=tmp_path / "log")
+    done = processes.start(sample_without_standard_output, str(run), log=tmp_path / "log")
     assert done.wait() == 2
     assert done.log.read_text() == "error: standard output is closed; open it, or give the name of a file\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
-from .conftest import make_frame
+from .pets import make_frame
 
 NUMBER = r"\d+\.\d{3} ± \d+\.\d{3} nats"
 SMALL = ("--model", "flow", "--num-layers", 1, "--hidden-features", 4, "--device", "cpu")

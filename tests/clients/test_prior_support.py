@@ -17,8 +17,11 @@ from torch.distributions import (
     constraints,
 )
 
+import cubicflow as cf
 from cubicflow.clients.prior_bounds import prior_bounds
 from cubicflow.clients.prior_support import PriorSupport
+from cubicflow.distributions import StandardNormal
+from cubicflow.transforms import Compose, LULinear
 
 LOW, HIGH = [-2.0, 1.0, -math.inf, -math.inf], [3.0, math.inf, 4.0, math.inf]
 
@@ -100,3 +103,10 @@ def test_the_bounds_of_joined_priors_are_found() -> None:
 def test_a_prior_of_other_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="the prior has 3 parameters, but the simulations have 2; give the prior"):
         prior_bounds(Independent(Uniform(torch.zeros(3), torch.ones(3)), 1), 2)
+
+
+def test_the_support_of_a_flow_on_a_prior() -> None:
+    flow = cf.Flow(StandardNormal(2), Compose([PriorSupport([0.0, -math.inf], [2.0, 1.0]), LULinear(2)]))
+    rows = torch.tensor([[1.0, 0.5], [2.5, 0.5], [1.0, 1.5]])
+    assert flow.distribution().support.check(rows).tolist() == [True, False, False]
+    assert flow.log_prob(rows).isfinite().tolist() == [True, False, False]

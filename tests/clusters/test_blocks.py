@@ -15,7 +15,7 @@ from cubicflow.clusters.inputs import plan_inputs, read_segment
 from cubicflow.clusters.stores import find_files, names_in, opened, write_whole
 from cubicflow.tables.table_error import TableError
 
-from .conftest import PER_FILE, Scene
+from .lake import PER_FILE, Scene
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, 7), (1, 7), (7, 7), (8, 7), (100, 1), (1000, 64)])

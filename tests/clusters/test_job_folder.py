@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.forked import start, wait_until
+from tests.helpers.command_line import Command
+from tests.helpers.forks import KILLED, forked
+from tests.helpers.processes import start, wait_until
 from tests.soak.kills import die_at
-from tests.soak.workers import KILLED, forked
 
 from cubicflow.clusters import sample_files, score_files
 from cubicflow.clusters.job_folder import JOB, LOCK, JobFolder
 from cubicflow.tables import FittedTable, TableError
 
-from .conftest import Command, Scene, parts
+from .lake import Scene, parts
 
 ROWS, SMALL_BLOCKS = 40, 20
 LEFT = [JOB, "part-00000000.parquet", "part-00000001.parquet"]

@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.helpers.command_line import Command
 
 from cubicflow.cli.engine_options import BlockProgress
 from cubicflow.clusters import evaluate_files, sample_files, score_files
 from cubicflow.clusters.blocks import block_seed
 from cubicflow.clusters.job_folder import JOB, SKIPPED
 from cubicflow.tables import open_table
-from cubicflow.tables.scored_parts import score_parts
+from cubicflow.tables.run.scored_parts import score_parts
 
-from .conftest import BLOCK_ROWS, PER_FILE, ROWS, Command, Scene, parts, scores
+from .lake import BLOCK_ROWS, PER_FILE, ROWS, Scene, parts, scores
 
 BLOCKS = -(-ROWS // BLOCK_ROWS)
 

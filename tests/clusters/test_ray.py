@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.forked import start_command
+from tests.helpers.command_line import Command
+from tests.helpers.processes import start_command
 
 from cubicflow.clusters import TableScorer, sample_files, score_files
 from cubicflow.tables import FittedTable
 
-from .conftest import BLOCK_ROWS, ROWS, Command, Scene, parts
+from .lake import BLOCK_ROWS, ROWS, Scene, parts
 from .ray_workers import DeadlyFolder, FullFolderOfAWorker, cluster, killed_at
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
@@ -114,10 +115,8 @@ def test_a_full_disk_of_a_worker_is_one_line(
 def test_an_old_version_of_ray(
     scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ray as module
-
-    monkeypatch.setattr(module, "__version__", "2.9.3")
+    monkeypatch.setattr("cubicflow.extras.version", lambda _: "2.9.3")
     done = cubicflow("sample", scene.columns, "-n", 10, "-o", tmp_path / "out", "--engine", "ray")
     assert (done.status, done.errors.count("\n")) == (2, 1)
-    assert "Ray 2.9.3 is too old, 2.50 or newer is needed; use: pip install 'cubicflow[ray]'" in done.errors
+    assert "ray 2.50 or newer, found 2.9.3; use: pip install 'cubicflow[ray]' --upgrade" in done.errors
     assert not (tmp_path / "out").exists()

@@ -14,14 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.helpers.command_line import Command
 
 from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.works import SampleWork
 from cubicflow.tables import TableError
-from cubicflow.tables.files.fetched import with_limited_retries
+from cubicflow.tables.read.fetched import with_limited_retries
 
-from .conftest import Command, Scene
+from .lake import Scene
 from .ray_workers import FullFolder
 
 LOCAL = ("--engine", "local")
@@ -53,7 +54,7 @@ def test_ray_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     done = cubicflow("evaluate", scene.columns, scene.files, "--engine", "ray")
-    check_refused(done, "the engine ray needs Ray, which is not installed; use: pip install 'cubicflow[ray]'")
+    check_refused(done, "the engine ray needs ray, which is not installed; use: pip install 'cubicflow[ray]'")
 
 
 @pytest.mark.parametrize("data", ["*.parquet", "no-such-folder", "empty", "file://{}/*.parquet"])
@@ -173,7 +174,7 @@ def test_a_google_store_that_does_not_answer(
     scene: Scene, tmp_path: Path, cubicflow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow's own limit is fifteen minutes of retries."""
-    monkeypatch.setattr("cubicflow.tables.files.fetched.TIMEOUT", 0.1)
+    monkeypatch.setattr("cubicflow.tables.read.fetched.TIMEOUT", 0.1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         data = f"gs://anonymous@bucket/rows.parquet?scheme=http&endpoint_override=127.0.0.1:{taken.getsockname()[1]}"

@@ -8,12 +8,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.helpers.web_site import files_under
 
 from cubicflow.data.fetch import DownloadError, fetch
-
-
-def files_under(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_fetch(site, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests import forked
+from tests.helpers import processes
 
 import cubicflow as cf
 
@@ -24,7 +24,7 @@ FETCHED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=[\"']?((?
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documentation") / "site"
     environment = {"NO_MKDOCS_2_WARNING": "1", "CUBICFLOW_DOCS_SEARCH": "false"}
-    done = forked.start(build, str(folder), log=folder.with_suffix(".log"), environment=environment)
+    done = processes.start(build, str(folder), log=folder.with_suffix(".log"), environment=environment)
     assert done.wait() == 0, done.log.read_text()
     return folder
 

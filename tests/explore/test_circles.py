@@ -8,17 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tests.tables.circles import Rows
+from tests.helpers.circles import Rows
 
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.pool import Pool, law_masses
+from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import MOST_BINS, ShownColumn, shown_column
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable
-from cubicflow.tables.interval_mass import log_masses
+from cubicflow.tables.model.masses import log_masses
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +53,8 @@ def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: F
     """Bins of angles and of the long tail are integrals of the score, those of hours and of rounded numbers sums."""
     rows = Rows(of_circles)
     for name in ("angle", "wind", "hour", "zero", "size"):
-        i, column = rows.index(name), shown(subject, name)
-        masses = law_masses(column, rows.walk.columns[i], rows.walk.cells[i], *rows.law(name))
+        column = shown(subject, name)
+        masses = column.law_masses(rows.law(name))
         edges = np.asarray(column.edges)
         if name == "hour":
             expected = np.exp(rows.log_p(name, edges[:-1]))
@@ -83,10 +82,7 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSu
     rows = y[:4096]
     i = pool.encoder.order.index("wind")
     begun = pool.walk.begun(rows, i)
-    with torch.no_grad():
-        law = pool.model.column_law(i, begun.tokens, begun.kinds)
-    column = shown(subject, "wind")
-    exact = law_masses(column, pool.walk.columns[i], pool.walk.cells[i], *law).mean(0)
+    exact = shown(subject, "wind").law_masses(pool.walk.law(i, begun)).mean(0)
     answered = found.columns[[each.name for each in subject.columns].index("wind")].masses
     np.testing.assert_allclose(answered, exact, rtol=0, atol=1e-6)
     assert answered[:-1].sum() == pytest.approx(1, abs=1e-6)
@@ -101,7 +97,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
         i = pool.encoder.order.index(name)
-        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.cells[i].closed
+        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.coders[i].cells.closed
         masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)

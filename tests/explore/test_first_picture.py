@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.explore.conftest import serving
-from tests.explore.test_server import ask
+from tests.explore.pages import ask, serving
 
 from cubicflow.explore import first_picture, server
 from cubicflow.explore.app import Explorer
@@ -36,7 +35,8 @@ def fill(run: Path) -> dict[str, bytes]:
     """Open a run for the first time, and return the answers of the first picture."""
     explorer = Explorer(run, FirstPicture(run))
     opened = open_run(run)
-    found = {"run": explorer.about(opened), "columns": explorer.columns(opened), "data": explorer.data(opened)}
+    answers = {"run": explorer.about, "columns": explorer.columns, "data": explorer.data}
+    found = {route: answer(opened, {}) for route, answer in answers.items()}
     explorer.close()
     return found
 
@@ -57,7 +57,7 @@ def test_a_picture_is_kept_for_one_state(run: Path) -> None:
     assert FirstPicture(run).answers == {}
     os.utime(table, ns=(before, before))
     assert set(FirstPicture(run).answers) == set(ROUTES)
-    FirstPicture(run).path.write_bytes(b"CFX1 damaged")
+    FirstPicture(run).path.write_bytes(b"damaged")
     assert FirstPicture(run).answers == {}
 
 

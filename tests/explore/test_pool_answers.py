@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.explore.test_page import joint
+from tests.explore.tables import joint
 
 from cubicflow.explore import answers
 from cubicflow.explore.answers import thinned

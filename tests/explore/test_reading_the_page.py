@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from tests.explore.conftest import Page, Tab
-from tests.explore.test_server import ask
+from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.data.plane import GaussianGrid
 from cubicflow.explore.answers import counted
@@ -20,11 +20,11 @@ from cubicflow.explore.shown_columns import plain_column
 
 Serve = Callable[[Path], Page]
 CORNERS = """(paper) => {
-  const canvas = document.querySelector("main canvas.plot"), pen = canvas.getContext("2d");
-  const side = Math.min(canvas.width, canvas.height), left = (canvas.width - side) / 2;
+  const canvas = document.querySelector("main canvas"), pen = canvas.getContext("2d"), side = canvas.width, left = 0;
   const mean = (u, v) => {
     const part = pen.getImageData(left + u * side, v * side, 0.2 * side, 0.2 * side).data, found = [0, 0, 0, 0];
     for (let i = 0; i < part.length; i += 4) {
+      for (let c = 0; c < 3; c += 1) part[i + c] = paper[c] + (part[i + c] - paper[c]) * part[i + 3] / 255;
       if (Math.max(...paper.map((p, c) => Math.abs(part[i + c] - p))) < 60) continue;
       for (let c = 0; c < 3; c += 1) found[c] += part[i + c];
       found[3] += 1;
@@ -42,16 +42,16 @@ def test_parts_of_the_data_have_their_own_colours(scheme: str, served: Serve, pl
     """The mean colours of the points in the four corners differ visibly, before and after the layers."""
     tab.page.emulate_media(color_scheme=scheme)
     shown = tab.open(served(plane_run), "layers")
-    shown.get_by_label("lines").uncheck()
+    shown.get_by_role("checkbox", name="lines").uncheck()
     slider = shown.get_by_label("place between data and noise")
     for place in (0, float(slider.get_attribute("max"))):
         slider.evaluate(f"(e) => {{ e.value = {place}; e.dispatchEvent(new Event('input')); }}")
         corners = np.array(shown.evaluate(CORNERS, PAPER[scheme]))
         apart = np.linalg.norm(corners[:, None] - corners[None], axis=2)
         assert apart[np.triu_indices(4, 1)].min() > VISIBLE, corners
-    plain = shown.evaluate("document.querySelector('main canvas.plot').toDataURL()")
-    shown.get_by_label("lines").check()
-    assert shown.evaluate("document.querySelector('main canvas.plot').toDataURL()") != plain
+    plain = shown.evaluate("document.querySelector('main canvas').toDataURL()")
+    shown.get_by_role("checkbox", name="lines").check()
+    assert shown.evaluate("document.querySelector('main canvas').toDataURL()") != plain
 
 
 def test_lines_go_through_the_same_layers_as_points(served: Serve, plane_run: Path) -> None:
@@ -91,16 +91,15 @@ def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
 
 
 def test_sampled_rows_of_an_array_meet_narrow_conditions(served: Serve, plane_run: Path) -> None:
-    question = {"conditions": {"x": {"from": "0.5", "to": "0.55"}}, "n": 100, "seed": 0}
-    header, arrays = unframed(ask(served(plane_run), "/api/sample", json.dumps(question).encode())[1])
-    assert header["rows"] == 100
-    rows = np.loadtxt(arrays["csv"].tobytes().decode().splitlines()[1:], delimiter=",")
+    question = urlencode({"conditions": json.dumps({"x": {"from": "0.5", "to": "0.55"}}), "n": 100, "seed": 0})
+    text = ask(served(plane_run), f"/api/sample.csv?{question}")[1].decode()
+    rows = np.loadtxt(text.splitlines()[1:], delimiter=",")
+    assert len(rows) == 100
     assert ((rows[:, 0] >= 0.5) & (rows[:, 0] <= 0.55)).all()
 
 
 def test_conditions_stay_when_the_page_is_reloaded(served: Serve, mixed_run: Path, tab: Tab) -> None:
     shown = tab.open(served(mixed_run), "what-if")
-    shown.wait_for_selector("[data-answered]")
     shown.get_by_label("condition on weight").select_option("missing")
     shown.get_by_label("condition on size (m²)").select_option("range")
     shown.get_by_label("lowest size (m²), as text").fill("2.25")
@@ -108,7 +107,7 @@ def test_conditions_stay_when_the_page_is_reloaded(served: Serve, mixed_run: Pat
     shown.get_by_label("condition on born").select_option("is")
     born = shown.get_by_label("value of born, as text").input_value()
     shown.reload()
-    shown.wait_for_selector("[data-answered]")
+    tab.settled()
     assert shown.get_by_label("condition on weight").input_value() == "missing"
     assert shown.get_by_label("lowest size (m²), as text").input_value() == "2.25"
     assert shown.get_by_label("value of born, as text").input_value() == born
@@ -121,7 +120,7 @@ def test_the_keyboard(served: Serve, lists_run: Path, tab: Tab) -> None:
     shown.keyboard.press("Enter")  # on the link past the head
     assert shown.evaluate("document.activeElement.id") == "view"
     assert shown.locator("main").get_attribute("data-view") == "pairs"
-    shown.locator("canvas.plot").first.focus()
+    shown.locator("canvas").first.focus()
     for _ in range(4):
         shown.keyboard.press("ArrowUp")
     assert int(shown.inner_text("main [role=status]").split()[0].replace(",", "")) > 0
@@ -132,7 +131,6 @@ def test_an_error_in_one_part_leaves_the_others(served: Serve, lists_run: Path, 
     tab = Tab(browser)
     tab.page.route("**/api/columns", lambda route: route.fulfill(status=500, body='{"error": "no columns today"}'))
     shown = tab.open(served(lists_run), "overview")
-    shown.wait_for_selector("[data-whole=yes]")
     assert shown.locator("main .error").all_inner_texts() == ["no columns today"]
     assert "Training" in shown.inner_text("main")
     assert shown.locator(".facts").count()
@@ -144,7 +142,7 @@ def test_ticks_of_dates_are_starts_of_months_and_years(served: Serve, lists_run:
 
     def ticks(first: str, last: str) -> list[str]:
         low, high = (int(np.datetime64(day, "s").astype(np.int64)) for day in (first, last))
-        code = f"import('/static/views/pairs.js').then((m) => m.dateTicks({low}, {high}, 4).map((t) => t[1]))"
+        code = f"import('/static/ticks.js').then((m) => m.dateTicks({low}, {high}, 4).map((t) => t[1]))"
         found: list[str] = shown.evaluate(code)
         return found
 

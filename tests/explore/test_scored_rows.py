@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.conftest import Page, Tab, fit_small
-from tests.explore.test_server import ask, error_of
+from tests.explore.pages import Page, Tab, ask, error_of
+from tests.explore.tables import fit_small
 
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.row_scores import EXPLAINED_ROWS
@@ -76,10 +76,10 @@ def test_incomplete_rows_come_last_in_the_browser(served: Serve, gaps_run: Path,
     assert np.flatnonzero(np.isnan(expected)).tolist() == [1, 4]
     shown = tab.open(served(gaps_run), "rows")
     shown.set_input_files("#file", str(tmp_path / "new.csv"))
-    shown.wait_for_selector("tr[data-row='0']")
+    tab.settled()
     order = shown.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => Number(row.dataset.row))")
     assert order == np.argsort(expected, kind="stable").tolist()
-    assert shown.locator("tbody tr .score").all_inner_texts()[-2:] == ["incomplete", "incomplete"]
+    assert shown.locator("tbody tr td:nth-child(2)").all_inner_texts()[-2:] == ["incomplete", "incomplete"]
     assert shown.locator("tr.chosen").get_attribute("data-row") == str(order[0])
     assert tab.wrong == []
 

@@ -10,47 +10,32 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from tests.explore.conftest import TOKEN, Page, fit_small, make_lists, serving
-from tests.forked import start_command, wait_until
+from tests.explore.pages import TOKEN, Page, ask, error_of, serving
+from tests.explore.tables import fit_small, make_lists
+from tests.helpers.processes import start_command, wait_until
 
-from cubicflow.explore import row_scores
+from cubicflow.explore import row_scores, server
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.explore.opened_run import open_run
 from cubicflow.explore.overview import columns_answer, data_answer
-from cubicflow.explore.server import listen
-from cubicflow.explore.workers import Worker
+from cubicflow.explore.server import listen, serve
+from cubicflow.explore.threads import Worker
 from cubicflow.flows.serialization import load_model
+from cubicflow.tables import FittedTable
 from cubicflow.training.checkpoint import save_checkpoint
 
 Serve = Callable[[Path], Page]
-
-
-def ask(page: Page, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
-    """Send one request. The token is in the cookie unless a header replaces the cookie."""
-    given = {"Host": f"127.0.0.1:{page.port}", "Cookie": f"cubicflow-{page.port}={TOKEN}"}
-    given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    if body is not None:
-        given.setdefault("X-Cubicflow", "1")
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=300)
-    connection.request("GET" if body is None else "POST", path, body, {k: v for k, v in given.items() if v})
-    answer = connection.getresponse()
-    found = answer.status, answer.read(), answer.headers
-    connection.close()
-    return found
-
-
-def error_of(answer: tuple[int, bytes, Any]) -> str:
-    said: str = json.loads(answer[1])["error"]
-    assert "\n" not in said
-    return said
 
 
 def test_who_is_answered(served: Serve, lists_run: Path) -> None:
@@ -71,9 +56,11 @@ def test_who_is_answered(served: Serve, lists_run: Path) -> None:
     headers = ask(page, "/")[2]
     assert "default-src 'self'" in headers["Content-Security-Policy"]
     assert "unsafe" not in headers["Content-Security-Policy"]
-    redirect = ask(page, f"/?token={TOKEN}", Cookie="")
-    assert (redirect[0], redirect[2]["Location"]) == (303, "/")
-    assert {"HttpOnly", "SameSite=Strict"} <= set(redirect[2]["Set-Cookie"].split("; "))
+    opened = ask(page, f"/?token={TOKEN}", Cookie="")
+    assert opened[0] == 200
+    assert {"HttpOnly", "SameSite=Strict"} <= set(opened[2]["Set-Cookie"].split("; "))
+    assert ask(page, "/?token=wrong", Cookie="")[2]["Set-Cookie"] is None
+    assert ask(page, f"/?token={TOKEN}", Host="evil.example")[2]["Set-Cookie"] is None
 
 
 @pytest.mark.parametrize(
@@ -132,6 +119,33 @@ def test_a_browser_that_leaves(served: Serve, lists_run: Path) -> None:
             cookie = f"Cookie: cubicflow-{page.port}={TOKEN}\r\nContent-Length: 4000\r\n\r\n"
             leaving.sendall((head + cookie).encode() + b'{"n": 100')
     assert ask(page, "/api/run")[0] == 200
+
+
+def test_work_is_dropped_when_its_browser_leaves(lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples without end are asked for, and left: the first is running, and the others wait for it."""
+    begun, rows, running = list[int](), FittedTable.sample_batches, threading.Event()
+
+    def endless(fitted: FittedTable, n: int, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        begun.append(n)
+        (batch,) = rows(fitted, min(n, 5), *arguments, **options)
+        running.set()
+        while n > 5:
+            yield batch
+        yield batch
+
+    monkeypatch.setattr(FittedTable, "sample_batches", endless)
+    with serving(lists_run) as page:
+        head = f"Host: 127.0.0.1:{page.port}\r\nCookie: cubicflow-{page.port}={TOKEN}\r\n\r\n"
+        first, *others = (socket.create_connection(("127.0.0.1", page.port)) for _ in range(20))
+        for leaving in (first, *others):
+            leaving.sendall(f"GET /api/sample.csv?n=100000&seed=0 HTTP/1.1\r\n{head}".encode())
+            assert running.wait(300)
+        for leaving in (*others, first):
+            leaving.close()
+            assert ask(page, "/api/run")[0] == 200
+        answer = ask(page, "/api/sample", b'{"n": 5, "seed": 0}')
+        assert len(unframed(answer[1])[0]["cells"]) == 5
+    assert begun == [100_000, 5]
 
 
 # --- damaged runs ---
@@ -248,9 +262,9 @@ def test_the_command_says_its_address_and_ends_at_once(lists_run: Path, tmp_path
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        server = start_command("explore", lists_run, "--no-browser", "--port", port, log=tmp_path / "log")
-        wait_until(lambda: server.log.exists() and server.log.read_text().count("\n") == 3, server)
-        first, address, how = server.log.read_text().splitlines()
+        command = start_command("explore", lists_run, "--no-browser", "--port", port, log=tmp_path / "log")
+        wait_until(lambda: command.log.exists() and command.log.read_text().count("\n") == 3, command)
+        first, address, how = command.log.read_text().splitlines()
         assert first == f"port {port} is in use; the next free port is used"
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{32})", address)
         assert found is not None
@@ -258,11 +272,35 @@ def test_the_command_says_its_address_and_ends_at_once(lists_run: Path, tmp_path
         assert how == "press Ctrl-C to stop the server"
         held = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=300)
         held.request("GET", "/api/run", headers={"Cookie": f"cubicflow-{found[1]}={found[2]}"})
-        assert held.getresponse().read()[:4] == b"CFX1"  # the connection stays open
-        server.send_signal(signal.SIGTERM)
-        assert server.wait() == 0  # a server that waited for the connection would not end
+        assert unframed(held.getresponse().read())[0]["state"] == "finished"  # the connection stays open
+        command.send_signal(signal.SIGTERM)
+        assert command.wait() == 0  # a server that waited for the connection would not end
         held.close()
-        assert server.log.read_text().splitlines() == [first, address, how]
+        assert command.log.read_text().splitlines() == [first, address, how]
+
+
+def test_the_token_is_in_no_argument_of_a_browser(
+    lists_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All users of a machine see the arguments of a process. The file that leads to the page is its owner's alone."""
+    script = tmp_path / "browser"
+    script.write_text(
+        f'#!/bin/sh\nfile="${{1#file://}}"\nls -l "$file" > {tmp_path}/rights\ncat "$file" > {tmp_path}/content\n'
+        f'echo "$@" > {tmp_path}/arguments\n'
+    )
+    script.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{script} %s")
+    monkeypatch.setattr("webbrowser._tryorder", None)  # makes the module read BROWSER again
+    opened, open_link, said = threading.Event(), webbrowser.open, list[str]()
+    monkeypatch.setattr(webbrowser, "open", lambda link: (open_link(link), opened.set()))
+    monkeypatch.setattr(server.Server, "run", lambda *_, **__: opened.wait(300))
+    serve(lists_run, port=0, browser=True, report=said.append)
+    link, address = (tmp_path / "arguments").read_text().strip(), said[0]
+    assert re.fullmatch(r"file:///\S+\.html", link)
+    assert address.partition("token=")[2] not in link
+    assert (tmp_path / "rights").read_text().startswith("-rw------- ")
+    assert f'url={address}"' in (tmp_path / "content").read_text()
+    assert not Path(link.removeprefix("file://")).exists()
 
 
 def test_a_folder_without_a_run_is_refused_in_one_line(
@@ -285,11 +323,13 @@ def test_without_its_packages_one_line_says_which(
     from cubicflow.cli import main
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "cubicflow.explore.server")
     monkeypatch.setattr(sys, "argv", ["cubicflow", "explore", str(lists_run), "--no-browser"])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert capfd.readouterr().err == "error: the page needs some more packages: pip install 'cubicflow[explore]'\n"
+    remedy = "use: pip install 'cubicflow[explore]'"
+    assert capfd.readouterr().err == f"error: the page needs uvicorn, which is not installed; {remedy}\n"
 
 
 def test_ports() -> None:
@@ -315,8 +355,10 @@ def test_frames_keep_arrays() -> None:
     assert header["name"] == "größe"
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError, match="has dtype float16; convert it to one of float32, float64, int32, uint8"):
         framed({}, {"x": np.zeros(2, np.float16)})
+    with pytest.raises(ValueError, match="not an answer of the page"):
+        unframed(b"damaged")
 
 
 def test_a_worker_continues_after_an_error() -> None:

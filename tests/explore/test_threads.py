@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.explore.conftest import TOKEN, serving
-from tests.explore.test_server import ask, error_of
+from tests.explore.pages import TOKEN, ask, error_of, serving
 
 from cubicflow.explore import app, opened_run, row_scores, server, subject
 from cubicflow.explore.app import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.pool import Pool
 from cubicflow.explore.subject import ColumnsSubject
-from cubicflow.explore.workers import Worker
+from cubicflow.explore.threads import Worker
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
 
@@ -177,7 +176,7 @@ def test_a_page_that_cannot_start_says_why(
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
     async def three() -> list[tuple[int, bytes]]:
-        whole = server._deferred(lists_run, TOKEN, 8470)
+        whole = server.LazyApp(lists_run, TOKEN, 8470)
         return [await ask_for(whole, path) for path in ("/api/run", "/", "/api/columns")]
 
     with ThreadPoolExecutor(1) as thread:  # a new thread, because browser tests may run an event loop in this thread

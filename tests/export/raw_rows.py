@@ -14,6 +14,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 Rows = Mapping[str, Sequence[Any]]
 Graph = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
@@ -301,3 +302,10 @@ class Service:
 
 def _key(number: float | None) -> float | None:
     return None if number is None or math.isnan(number) else float(number)
+
+
+def raw(table: pa.Table) -> Rows:
+    """Return rows as a service would have them: dates are days since 1970."""
+    columns = {name: table.column(name) for name in table.column_names}
+    columns = {name: c.cast(pa.int32()) if pa.types.is_date32(c.type) else c for name, c in columns.items()}
+    return {name: column.to_pylist() for name, column in columns.items()}

@@ -12,9 +12,9 @@ from cubicflow.export import export_model
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.unit_spline import unit_spline
+from cubicflow.tables.model.masses import unit_spline
 
-from .conftest import runtime
+from .runtimes import runtime
 
 
 def next_cells(fitted: FittedTable, rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

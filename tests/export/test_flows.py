@@ -13,18 +13,21 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from tests.helpers.made_up_layer import linear_flow
 from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.export import export_model
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.files import onnx_bytes, program_bytes
+from cubicflow.export.frozen import frozen
 from cubicflow.export.graphs import graph_of
 from cubicflow.export.tracing import traced
 from cubicflow.training import fit
 from cubicflow.transforms import LULinear
+from cubicflow.transforms.linear import FixedLinear
 
-from .conftest import ROWS, by_reference, check_distribution, check_float32, eager_error, rows, runtime, trained_flow
+from .runtimes import ROWS, by_reference, check_distribution, check_float32, eager_error, rows, runtime, trained_flow
 
 
 def as_inputs(**tensors: Tensor | None) -> dict[str, np.ndarray]:
@@ -262,3 +265,10 @@ def test_a_base_of_several_normals(tmp_path: Path) -> None:
     np.testing.assert_allclose(x.mean(0), drawn.mean(0), atol=0.05)  # standard errors of 0.01
     np.testing.assert_allclose(np.cov(x.T), np.cov(drawn.T), rtol=0.03, atol=0.05)
     np.testing.assert_allclose(log_prob, flow.log_prob(torch.from_numpy(x)), rtol=1e-4, atol=1e-3)
+
+
+def test_a_linear_layer_from_elsewhere_is_multiplied_out() -> None:
+    flow, x = linear_flow(), torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    fixed = frozen(flow, torch.float64)
+    assert isinstance(fixed.transform[0], FixedLinear)
+    assert torch.allclose(fixed.log_prob(x), flow.log_prob(x), atol=1e-13)

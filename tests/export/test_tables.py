@@ -16,8 +16,8 @@ import torch
 from cubicflow.export import export_run
 from cubicflow.tables import FittedTable, fit_table
 
-from .conftest import ROWS, check_distribution, check_float32, eager_error, runtime
-from .raw_rows import Rows, Service
+from .raw_rows import Service, raw
+from .runtimes import ROWS, check_distribution, check_float32, eager_error, runtime
 
 SMALL: dict[str, Any] = {"num_bins": 4, "hidden_features": 16, "token_features": 8, "num_blocks": 1}
 
@@ -38,13 +38,6 @@ def mixed_table(rows: int, seed: int = 0) -> pa.Table:
             "height": pa.array(np.where(rng.random(rows) < 0.1, np.nan, height), from_pandas=True),
         }
     )
-
-
-def raw(table: pa.Table) -> Rows:
-    """Return rows as a service would have them: dates are days since 1970."""
-    columns = {name: table.column(name) for name in table.column_names}
-    columns = {name: c.cast(pa.int32()) if pa.types.is_date32(c.type) else c for name, c in columns.items()}
-    return {name: column.to_pylist() for name, column in columns.items()}
 
 
 def fitted_run(folder: Path, table: pa.Table, **settings: Any) -> Path:

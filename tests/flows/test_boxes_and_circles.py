@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Coupling, ElementMap
-
-from .conftest import perturbed
 
 TURN = 6.0  # exact in every precision
 BOUNDS = [(-1.0, 3.0), (-math.inf, math.inf), (0.0, TURN)]

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
-
-from .conftest import perturbed
 
 
 def small(features: int = 2, **settings) -> cf.Flow:

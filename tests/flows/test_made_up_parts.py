@@ -8,43 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.helpers.made_up_layer import RankOne, linear_flow, made
 from torch import Tensor, nn
 from torch.distributions import Exponential, constraints
 
 import cubicflow as cf
 from cubicflow.distributions import Base
-from cubicflow.export.frozen import frozen
-from cubicflow.plots.learned_splines import spline_curves
+from cubicflow.nets.rng import current_generator
 from cubicflow.transforms import Compose, Conv1x1, Elementwise, Inverse, LULinear, NotInvertibleError, Transform
-from cubicflow.transforms.linear import Dense, FixedLinear, LinearTransform
-
-
-@cf.register
-class RankOne(LinearTransform):
-    """W = diag(exp(s)) (I + u v'), with |u| |v| < 1."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.features = features
-        self.scales = nn.Parameter(torch.linspace(-0.5, 0.5, features))
-        self.vectors = nn.Parameter(torch.linspace(-1, 1, 2 * features).reshape(2, features) / features)
-        self.bias = None
-
-    @classmethod
-    def dense_layers(cls, layers):
-        made.append(len(layers))
-        eye = torch.eye(layers[0].features, dtype=layers[0].scales.dtype)
-        weights = [
-            layer.scales.exp()[:, None] * (eye + torch.outer(*layer.vectors.tanh() / layer.features))
-            for layer in layers
-        ]
-        return [Dense(weight, weight.slogdet().logabsdet) for weight in weights]
-
-    def config(self) -> dict[str, Any]:
-        return {"features": self.features}
-
-
-made: list[int] = []  # the numbers of layers whose matrices were made together
 
 
 @cf.register
@@ -87,16 +58,6 @@ class Decay(Base):
         return {"features": self.features, "context_features": self.context_features}
 
 
-def linear_flow() -> cf.Flow:
-    torch.manual_seed(0)
-    layers = [RankOne(3), Elementwise(3), LULinear(3, seed=0), RankOne(3)]
-    flow = cf.Flow(cf.distributions.StandardNormal(3), Compose(layers)).double()
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return flow
-
-
 class TestLinearLayer:
     x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -127,14 +88,10 @@ class TestLinearLayer:
         with pytest.raises(ValueError, match="linear has 3 features, and this layer has 2"):
             Conv1x1(2, linear=RankOne(3))
 
-    def test_it_is_saved_multiplied_out_for_export_and_left_out_of_pictures(self, tmp_path) -> None:
+    def test_it_is_saved(self, tmp_path) -> None:
         flow = linear_flow()
         flow.save(tmp_path)
         assert torch.equal(cf.load(tmp_path).log_prob(self.x), flow.log_prob(self.x))
-        fixed = frozen(flow, torch.float64)
-        assert isinstance(fixed.transform[0], FixedLinear)
-        assert torch.allclose(fixed.log_prob(self.x), flow.log_prob(self.x), atol=1e-13)
-        assert len(spline_curves(flow, self.x, None)) == 1
 
     def test_it_is_trained(self) -> None:
         flow = linear_flow()
@@ -231,6 +188,99 @@ class TestBase:
         flow.transform.initialise(torch.tensor([[0.0], [1.0]]))  # z = 2 x - 1
         result = cf.training.fit(flow, (rows, context), steps=5, progress=False, device="cpu")
         assert np.isfinite(result.validation_loss)
+
+
+@cf.register
+class Hutchinson(Transform):
+    """One Euler step x + h(x). In training mode a random vector estimates the log-determinant."""
+
+    exact = one_pass = False
+    updated = ("calls",)
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.features = features
+        self.matrix = nn.Parameter(torch.linspace(-0.2, 0.2, features**2).reshape(features, features))
+        self.calls = nn.Buffer(torch.tensor(0.0))
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        slopes = 1 - torch.tanh(x) ** 2
+        jacobian = self.matrix * slopes[:, None, :]
+        if self.training:
+            self.calls += 1
+            probe = torch.empty_like(x).normal_(generator=current_generator(x.device))
+            log_det = ((jacobian @ probe[..., None])[..., 0] * probe).sum(1)
+        else:
+            log_det = jacobian.diagonal(dim1=1, dim2=2).sum(1)
+        return x + torch.tanh(x) @ self.matrix.T, log_det
+
+    def config(self) -> dict[str, Any]:
+        return {"features": self.features}
+
+
+class TestEstimatedLogDeterminant:
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(1))
+
+    @staticmethod
+    def flow() -> cf.Flow:
+        layers = [LULinear(2, seed=0), Hutchinson(2)]
+        return cf.Flow(cf.distributions.StandardNormal(2), Compose([Compose(layers), Elementwise(2)]))
+
+    def test_the_flow_and_its_mixtures_say_that_densities_are_estimates(self) -> None:
+        flow, plain = self.flow(), cf.flows.tabular(2, num_layers=1, hidden_features=8)
+        assert plain.exact
+        assert not flow.exact
+        assert cf.Mixture([plain]).exact
+        assert not cf.Mixture([plain, flow]).exact
+        assert str(flow.check(self.x)).splitlines()[-1].split() == ["log-dets", "estimates"]
+        assert "estimates" not in str(plain.check(self.x))
+
+    def test_a_resumed_fit_draws_the_same_probes_and_keeps_what_training_updates(self, tmp_path) -> None:
+        def train(name: str, stop=None) -> cf.Flow:
+            flow = self.flow()
+            settings = {"steps": 6, "batch_size": 16, "validation_fraction": 0.0, "progress": False, "device": "cpu"}
+            cf.training.fit(flow, self.x, run=tmp_path / name, resume=True, stop=stop, **settings)
+            return flow
+
+        whole = train("whole")
+        left = iter([False, False, True])
+        with pytest.raises(cf.training.TrainingInterrupted):
+            train("halves", stop=lambda: next(left))
+        halves = train("halves")
+        assert whole.transform[0][1].calls == 7  # six steps, and the batch that initialises layers
+        for name, value in whole.state_dict().items():
+            assert torch.equal(halves.state_dict()[name], value), name
+        assert torch.equal(cf.load(tmp_path / "halves").log_prob(self.x), whole.log_prob(self.x))
+
+
+def test_layers_that_are_called_by_name_are_initialised_too() -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Watching(Cubed):
+        context_features = 1
+
+        def initialise(self, x: Tensor, context: Tensor | None = None) -> None:
+            seen.append((float(x.mean()), float(context.mean())))
+
+    class Container(Transform):
+        context_features = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Watching(), Elementwise(1)])
+
+        def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+            x, log_det = self.layers[0](x, context=context)
+            x, more = self.layers[1](x=x)
+            return x, log_det + more
+
+        def config(self) -> dict[str, Any]:
+            return {}
+
+    flow = cf.Flow(cf.distributions.StandardNormal(1), Container())
+    rows = torch.full((8, 1), 0.5), torch.full((8, 1), 2.0)
+    cf.training.fit(flow, rows, steps=2, validation_fraction=0.0, progress=False, device="cpu")
+    assert seen == [(0.5, 2.0)]
 
 
 def test_an_initialised_start_comes_from_the_inputs_of_each_layer() -> None:

@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.training import importance_weighted, reverse_kl
-
-from .conftest import perturbed
 
 
 def small(features: int = 2, **settings) -> cf.Flow:

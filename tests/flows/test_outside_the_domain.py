@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms import Autoregressive, ElementMap
-
-from .conftest import perturbed
 
 
 def autoregressive() -> cf.Flow:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
 from cubicflow.distributions import NormalMixture, StandardNormal, Uniform
 from cubicflow.flows import ImageConfig, PlaneConfig, TabularConfig, bits_per_dim, dequantise
-
-from .conftest import perturbed
 
 
 def parts(flow: cf.Flow) -> Counter[str]:

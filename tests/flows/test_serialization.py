@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.helpers.perturbed import perturbed
 
 import cubicflow as cf
 from cubicflow.flows import FlowFileError
 from cubicflow.flows.descriptions import TYPES, build, describe
-
-from .conftest import perturbed
 
 
 def small() -> cf.Flow:

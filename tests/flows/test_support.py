@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 from torch.distributions import biject_to, constraints
 
 import cubicflow as cf
-from cubicflow.clients.prior_support import PriorSupport
 from cubicflow.distributions import Base, ByColumn, NormalMixture, StandardNormal, Uniform
 from cubicflow.nets import ResidualMLP
 from cubicflow.transforms import (
@@ -31,8 +31,6 @@ from cubicflow.transforms import (
     Standardise,
     Transform,
 )
-
-from .conftest import perturbed
 
 LINE = (-math.inf, math.inf)
 SMALL = {"num_layers": 2, "hidden_features": 12, "num_bins": 4}
@@ -177,10 +175,6 @@ def test_a_copy_and_a_map_from_a_prior_keep_the_support() -> None:
     flow, _, x = ready("box with a line")
     assert copy.deepcopy(flow).distribution().support.check(x).all()
     assert biject_to(copy.deepcopy(flow).distribution().support).inv(x).isfinite().all()
-    prior = cf.Flow(StandardNormal(2), Compose([PriorSupport([0.0, -math.inf], [2.0, 1.0]), LULinear(2)]))
-    rows = torch.tensor([[1.0, 0.5], [2.5, 0.5], [1.0, 1.5]])
-    assert prior.distribution().support.check(rows).tolist() == [True, False, False]
-    assert prior.log_prob(rows).isfinite().tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(

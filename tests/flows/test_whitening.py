@@ -55,8 +55,12 @@ def test_columns_that_determine_each_other() -> None:
 @pytest.mark.parametrize(
     ("flow", "rows", "words"),
     [
-        (lambda: cf.flows.plane(num_bins=4), np.zeros((9, 2)), "begins with a linear layer"),
-        (lambda: cf.flows.tabular(2, linear=False, num_layers=1), np.zeros((9, 2)), "begins with a linear layer"),
+        (lambda: cf.flows.plane(num_bins=4), np.zeros((9, 2)), "begins with a layer of class Coupling"),
+        (
+            lambda: cf.flows.tabular(2, linear=False, num_layers=1),
+            np.zeros((9, 2)),
+            "needs a flow that begins with an LULinear",
+        ),
         (lambda: cf.flows.tabular(2, num_layers=1), np.zeros((9, 3)), r"\(N, 2\)"),
         (lambda: cf.flows.tabular(2, num_layers=1), np.zeros((1, 2)), "at least 2"),
         (lambda: cf.flows.tabular(2, num_layers=1), np.full((9, 2), np.nan), "finite"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
-from cubicflow.nets.exact_linear import _ExactLinear
+from cubicflow.nets.precision import _ExactLinear
 
 NETS = {
     "mlp": (ResidualMLP, (7, 3)),

@@ -60,17 +60,17 @@ def test_a_long_sequence_uses_torchs_attention_with_the_same_result(monkeypatch)
 def test_steps_equal_a_whole_pass(grad: bool) -> None:
     core, x = made(), tokens(length=6)
     with torch.set_grad_enabled(grad):
-        memory = core.memory(length=6)
-        first = core(x[:, :2], memory)  # the first call may pass several tokens
-        rest = [core(x[:, i : i + 1], memory) for i in range(2, 6)]
-        assert memory.seen == 6
+        cache = core.cache(capacity=6)
+        first = core(x[:, :2], cache)  # the first call may pass several tokens
+        rest = [core(x[:, i : i + 1], cache) for i in range(2, 6)]
+        assert cache.length == 6
         assert torch.allclose(torch.cat([first, *rest], dim=1), core(x), rtol=0, atol=1e-12)
 
 
 def test_gradients_through_steps_equal_those_of_a_whole_pass() -> None:
     core, x = made(), tokens().requires_grad_()
-    memory = core.memory(length=4)
-    steps = torch.cat([core(x[:, i : i + 1], memory) for i in range(4)], dim=1)
+    cache = core.cache(capacity=4)
+    steps = torch.cat([core(x[:, i : i + 1], cache) for i in range(4)], dim=1)
     wanted = [x, *core.parameters()]
     found = torch.autograd.grad(steps.sin().sum(), wanted)
     expected = torch.autograd.grad(core(x).sin().sum(), wanted)
@@ -149,8 +149,8 @@ def test_config_rebuilds_the_core() -> None:
         (lambda: Transformer(16, dropout=1.0), "dropout must be a probability below 1, got 1.0"),
         (lambda: made()(tokens()[0]), r"expects tokens of shape \(N, T, \d+\), got \(4, \d+\)"),
         (lambda: made()(tokens()[..., :1]), r"expects tokens of shape \(N, T, \d+\), got \(5, 4, 1\)"),
-        (lambda: made(causal=False).memory(3), "a memory needs causal=True"),
-        (lambda: made()(tokens(), made().memory(3)), "room for 3 tokens and holds 0; make one with a larger length"),
+        (lambda: made(causal=False).cache(3), "a cache needs causal=True"),
+        (lambda: made()(tokens(), made().cache(3)), "room for 3 tokens and holds 0; make one with a larger capacity"),
     ],
 )
 def test_refusals(act, message: str) -> None:
@@ -159,9 +159,9 @@ def test_refusals(act, message: str) -> None:
 
 
 def test_after_the_first_call_only_one_token_at_a_time_is_accepted() -> None:
-    core, memory = made(), made().memory(4)
-    core(tokens(length=1), memory)
+    core, cache = made(), made().cache(4)
+    core(tokens(length=1), cache)
     with pytest.raises(ValueError, match="pass one token at a time; got 2 tokens"):
-        core(tokens(length=2), memory)
+        core(tokens(length=2), cache)
     with pytest.raises(ValueError, match="causal=True"):
-        made(causal=False)(tokens(length=1), memory)
+        made(causal=False)(tokens(length=1), cache)

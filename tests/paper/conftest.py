@@ -7,23 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.__main__ import main
-from tests.command_line import Command, caller
+from tests.helpers.command_line import Command, caller
 
-ROWS = {"train": 400, "val": 100, "test": 150}
-TINY_TABLE = """
-[flow]
-num_layers = 1
-hidden_features = 8
-num_blocks = 1
-num_bins = 4
-
-[datasets.miniboone]
-seeds = [0, 1]
-flow = { num_layers = 1, hidden_features = 8, num_bins = 4, dropout = 0.1 }
-training = { steps = 12, batch_size = 64, validate_every = 4, log_every = 2, patience = 0 }
-"""
-
-CELLS = ("--dataset", "miniboone", "--model", "cubic", "--model", "quadratic", "--device", "cpu")
+from .tiny_table import CELLS, ROWS, TINY_TABLE
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import torch
 from paper.data.images import ImageSet, load_fashion_mnist
 from paper.figures import image_grids
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from paper import figure_3

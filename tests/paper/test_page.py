@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from paper.cells import load_scores
 from paper.claims import CLAIMS, NOT_RUN
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 from .test_plane import TINY, draw
 
@@ -26,19 +26,20 @@ def test_the_page_is_made_from_records(paper: Command, tmp_path: Path) -> None:
     assert f"{record['results']['largest_slope']:.3g}" in page
     assert f"`{record['command']}`" in page
     assert "(figure-1/figure-1.png)" in page
-    assert page.index("What could not be rerun") < page.index("Figure 1") < page.index("claims, one by one")
-    claims = page[page.index("claims, one by one") :]
+    headings = ["The paper's claims", "Figure 1", "Figure 2", "Table 1", "Figure 3", "Appendix", "How to rerun"]
+    places = [page.index(f"\n## {heading}") for heading in headings]
+    assert places == sorted(places)
+    claims = page[places[0] : places[1]]
     for claim in CLAIMS:
         assert claim.text in claims
     assert claims.count(NOT_RUN) == len(CLAIMS) - 2
-    assert claims.count("| holds |") == 2
+    assert claims.count("| **holds** |") == 2
 
 
 def test_quick_runs_are_not_on_the_page(paper: Command, tmp_path: Path) -> None:
     assert paper("figure-1", "--quick", "-o", tmp_path / "figure-1").status == 0
     assert paper("page", "-o", tmp_path).status == 0
     page = (tmp_path / "README.md").read_text()
-    assert "Figure 1: a random cubic spline: not yet run" in page
     assert page.count("Not yet run: `python -m paper") == 5
 
 
@@ -183,13 +184,19 @@ def test_the_page_shows_table_1(paper: Command, table_data: Path, tiny_table: Pa
     page = (tmp_path / "results" / "README.md").read_text()
     found = json.loads((folder / "table-1.json").read_text())["results"]
     pair = next(pair for pair in found["comparisons"] if pair["first"] == "cubic")
-    assert page.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 2  # once in the table and once among the claims
-    assert "- Table 1, GAS: the data is not here; it is gas/" in page
+    details = (folder / "table-1.md").read_text()
+    for text in (page, details):
+        assert text.count(f"{pair['mean']:+.3f} ± {pair['error']:.3f}") == 1  # among the claims, and on the other page
+    assert "(table-1/table-1.md)" in page
+    assert "- GAS: not rerun, the data is not here.\n" in page
+    assert "- GAS: the data is not here; it is gas/" in page[page.index("How to rerun") :]
     (pair,) = [pair for pair in found["relatives"] if pair["first"] == "cubic-autoregressive"]
     scores = {
         model: np.stack([load_scores(path).astype(float) for path in sorted(folder.glob(f"cells/*/{model}/*/*.npz"))])
         for model in ("cubic", "cubic-autoregressive")
     }
     assert pair["mean"] == pytest.approx((scores["cubic-autoregressive"] - scores["cubic"][:1]).mean(), rel=1e-6)
-    assert f"autoregressive, MINIBOONE {pair['mean']:+.3f} ± {pair['error']:.3f} (1 seed), {pair['verdict']}" in page
+    line = f"| MINIBOONE | cubic autoregressive | {pair['mean']:+.3f} ± {pair['error']:.3f} | 1 | {pair['verdict']} |"
+    assert line in details
+    assert f"layers minus our best coupling layers: MINIBOONE {pair['mean']:+.3f}" in page
     assert "not comparable: not the published test rows" in page

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.command_line import Command, Outcome
+from tests.helpers.command_line import Command, Outcome
 from torch import Tensor, nn
 
 from cubicflow.training.losses import is_one_pass

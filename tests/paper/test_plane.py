@@ -12,7 +12,7 @@ import pytest
 import torch
 from paper.figure_2_report import block_range
 from PIL import Image
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 import cubicflow as cf
 from cubicflow.data.plane import GaussianGrid

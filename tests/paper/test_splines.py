@@ -11,7 +11,7 @@ import pytest
 from paper.appendix import quadratic_slopes, quadratic_through
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import linprog
-from tests.command_line import Command
+from tests.helpers.command_line import Command
 
 
 def test_figure_1_is_the_hermite_spline_of_its_params(paper: Command, tmp_path: Path) -> None:

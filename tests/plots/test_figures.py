@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tests.helpers.made_up_layer import linear_flow
 
 import cubicflow as cf
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
@@ -114,3 +115,8 @@ def test_the_rare_of_many_words_are_drawn_together() -> None:
     shown = [rows.to_pylist().count(word) for word in drawn.labels[:-1]]
     assert shares.tolist() == [*shown, len(rows) - sum(shown)]
     assert np.histogram(drawn.samples, drawn.edges)[0].sum() == 50
+
+
+def test_a_linear_layer_from_elsewhere_has_no_spline() -> None:
+    flow, x = linear_flow(), torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert len(spline_curves(flow, x, None)) == 1

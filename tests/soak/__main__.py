@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
-from tests.soak import changing_tables, cluster_kills, full_disks, kills, links, mutations, spline_sweep, threads
-from tests.soak.counts import Counts
+from tests.helpers import changing_tables
+from tests.helpers.counts import Counts
+from tests.soak import cluster_kills, full_disks, kills, links, mutations, spline_sweep, threads
 from tests.soak.victims import make_victims
 
 ATTACKS = {

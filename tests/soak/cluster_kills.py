@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 from tests.clusters.ray_workers import actors_below, cluster
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
 
 from cubicflow.clusters import sample_files, score_files
 from cubicflow.tables import FittedTable, fit_table

@@ -12,10 +12,10 @@ import signal
 from pathlib import Path
 
 import torch
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
+from tests.helpers.forks import command, forked
 from tests.soak.kills import LEFT, names, train
 from tests.soak.victims import Victim
-from tests.soak.workers import command, forked
 
 from cubicflow.flows.serialization import read_tensors
 from cubicflow.training import RunFolderError

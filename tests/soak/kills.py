@@ -7,26 +7,22 @@ weights and the files of a run that was never killed.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from tests.soak.counts import Counts
-from tests.soak.workers import KILLED, forked
+from tests.helpers.counts import Counts
+from tests.helpers.forks import KILLED, die_at, forked
 
 import cubicflow as cf
 from cubicflow.flows.serialization import read_tensors
 from cubicflow.training import fit
 from cubicflow.training.run_folder import check_folder
 
-OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "fcntl.flock")
 BEGUN = ("new", "overwrite", "resume")
 LEFT = ["config.json", "metrics.jsonl", "model.safetensors"]
 
@@ -38,24 +34,6 @@ def train(run: Path, steps: int, **flags: bool) -> None:
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     settings = {"steps": steps, "batch_size": 20, "validate_every": 2, "patience": 0, "checkpoint_seconds": 0.0}
     fit(flow, x, run=run, progress=False, **settings, **flags)
-
-
-def die_at(operation: int, folder: Path) -> None:
-    """Make this process exit just before a given operation on a file in the folder."""
-    remaining = [operation]
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in OPERATIONS:
-            return
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
-            return
-        if event != "fcntl.flock" and not str(arguments[0]).startswith(str(folder)):
-            return
-        if remaining[0] == 0:
-            os._exit(KILLED)
-        remaining[0] -= 1
-
-    sys.addaudithook(hook)
 
 
 def names(folder: Path) -> list[str]:

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
+from tests.helpers.forks import command, forked
 from tests.soak.victims import Victim
-from tests.soak.workers import command, forked
 
 NAMES = (
     "lock", "config.json", "metrics.jsonl", "model.safetensors", "checkpoint.safetensors", "judge.json", "plots",

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
+from tests.helpers.forks import Ended, command, forked, series, warm_up
 from tests.soak.hostile_values import as_text, changed, damaged, hostile
 from tests.soak.victims import Victim
-from tests.soak.workers import Ended, command, forked, series, warm_up
 
 MOST_MEMORY = 200_000  # KB above the peak of the valid runs
 BATCH = 25  # attempts in one worker

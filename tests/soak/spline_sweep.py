@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
 from torch import Tensor
 
 from cubicflow.splines import cubic_spline

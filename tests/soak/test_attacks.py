@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.soak import changing_tables, spline_sweep
+from tests.helpers import changing_tables
+from tests.helpers.forks import Ended, forked, series
+from tests.soak import spline_sweep
 from tests.soak.hostile_values import as_text, changed, damaged
 from tests.soak.mutations import verdict
-from tests.soak.workers import Ended, forked, series
 
-from cubicflow.tables.watched_files import WatchedFiles
+from cubicflow.tables.read.file_checks import Stamps
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_a_series_ends_with_the_work_that_kills_it() -> None:
 
 
 MEMORY = """
-from tests.soak.workers import forked, series
+from tests.helpers.forks import forked, series
 large, small = lambda: bytearray(300 << 20), lambda: None
 usual = forked(small).memory
 assert forked(large).memory - usual > 200_000
@@ -80,7 +81,7 @@ def test_mutations_are_determined_by_their_seed() -> None:
 
 
 def test_an_undetected_change_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WatchedFiles, "check", lambda _: None)
+    monkeypatch.setattr(Stamps, "are_current", lambda _: True)
     counts = changing_tables.attack(tmp_path, "t.parquet", iter([6]))
     assert any("other values" in line for line in counts.failures)
 

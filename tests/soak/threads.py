@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.soak.counts import Counts
+from tests.helpers.counts import Counts
 from tests.soak.victims import MODELS, make_table
 
 import cubicflow as cf

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tests.soak.workers import command, forked, warm_up
+from tests.helpers.forks import command, forked, warm_up
 
 MODELS = {"flow": ("--num-layers", 1, "--num-blocks", 1), "columns": ("--num-blocks", 1)}
 STEPS = 6

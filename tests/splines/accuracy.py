@@ -14,7 +14,7 @@ from torch import Tensor
 from cubicflow.splines.backends import reference
 from cubicflow.splines.spec import SplineSpec, make_spec
 
-from .conftest import Case, at_and_beside
+from .cases import Case, at_and_beside
 
 Pair = tuple[Tensor, Tensor]
 Variants = Mapping[str, Callable[[], AbstractContextManager[None]]]

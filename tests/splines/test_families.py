@@ -158,3 +158,10 @@ def test_a_domain_without_bounds_is_the_whole_line(domain):
     bounds = DOMAINS[domain].bounds
     clamped = ElementMap(domain=domain).within_domain(torch.tensor([-9.0, 9.0]))
     assert clamped.tolist() == [-9.0, 9.0] if bounds is None else clamped.tolist() == list(bounds)
+
+
+def test_slopes_have_the_default_of_the_familys_function() -> None:
+    x, params = torch.randn(5), torch.randn(5, splines.num_params("cubic", 4))
+    assert splines.num_params("cubic", 4) == splines.num_params("cubic", 4, "steffen")
+    for found, expected in zip(splines.spline(x, params, "cubic"), splines.cubic_spline(x, params), strict=True):
+        assert torch.equal(found, expected)

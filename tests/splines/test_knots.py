@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cubicflow.splines import linear_spline
 
-from .conftest import EXAMPLES
+from .cases import EXAMPLES
 
 # The error of g(x), and of the inverse, is at most UNITS epsilon (1 + steepest secant nearby).
 UNITS = 16

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cubicflow.splines.cubic import NEWTON_STEPS, cubic_root, solve_unit_cubic
 
-from .conftest import EXAMPLES
+from .cases import EXAMPLES
 
 EPS = torch.finfo(torch.float64).eps
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .conftest import EXAMPLES
+from .cases import EXAMPLES
 
 
 def real_inputs(rows, dtype, count, seed=0):

@@ -8,7 +8,7 @@ from torch.func import grad, jacrev, vmap
 
 from cubicflow.splines import cubic_spline
 
-from .conftest import Case
+from .cases import Case
 
 
 def loss_and_grads(function, x, params):

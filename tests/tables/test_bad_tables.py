@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.copied_rows import copied_rows
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import RunFolderError
 
@@ -66,7 +66,7 @@ def test_numbers_of_25_digits_that_differ_in_float64_are_a_quantity(tmp_path: Pa
 
 def test_decimals_that_are_equal_in_float64_are_refused() -> None:
     codes = pa.array([str(10**24 + i) for i in range(N)]).cast(pa.decimal128(25, 0))
-    said = refused(MemoryTable(pa.table({"x": X, "code": codes})), "--drop code")
+    said = refused(in_memory(pa.table({"x": X, "code": codes})), "--drop code")
     assert "'code' holds decimals that differ only beyond their 16th digit" in said
 
 
@@ -91,7 +91,7 @@ def test_a_nul_byte_is_refused_with_its_row(tmp_path: Path, zipped: bool) -> Non
 def test_near_identifiers_are_named_with_their_share() -> None:
     names = [f"n{i % 250}" for i in range(N)]
     towns = [f"t{i % 12}" for i in range(N)]
-    found = infer(MemoryTable(pa.table({"x": X, "name": names, "town": towns})))
+    found = infer(in_memory(pa.table({"x": X, "name": names, "town": towns})))
     (warning,) = found.warnings
     assert warning.startswith("'name' holds 250 different words in 300 rows (83 % of its values are distinct)")
 
@@ -99,7 +99,7 @@ def test_near_identifiers_are_named_with_their_share() -> None:
 def test_many_words_are_accepted_with_a_note() -> None:
     rows = 12_500
     words = [f"w{i % 5_000}" for i in range(rows)]
-    found = infer(MemoryTable(pa.table({"x": RNG.standard_normal(rows), "word": words})))
+    found = infer(in_memory(pa.table({"x": RNG.standard_normal(rows), "word": words})))
     assert len(found.schema["word"].levels) == 5_000  # type: ignore[attr-defined]
     (warning,) = found.warnings
     assert "'word' holds 5,000 different words in 12,500 rows (40 % of its values are distinct)" in warning
@@ -108,7 +108,7 @@ def test_many_words_are_accepted_with_a_note() -> None:
 def test_many_words_as_context_are_refused() -> None:
     rows = 12_500
     words = [f"w{i % 5_000}" for i in range(rows)]
-    table = MemoryTable(pa.table({"x": RNG.standard_normal(rows), "word": words}))
+    table = in_memory(pa.table({"x": RNG.standard_normal(rows), "word": words}))
     said = refused(table, "--drop word", context=("word",))
     assert "more than 4096 words" in said
 
@@ -117,10 +117,10 @@ def test_many_words_as_context_are_refused() -> None:
 
 
 def test_more_columns_than_rows_give_a_note() -> None:
-    wide = MemoryTable(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(300)}))
+    wide = in_memory(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(300)}))
     (warning,) = infer(wide).warnings
     assert "40 training rows for 300 columns" in warning
-    tall = MemoryTable(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(8)}))
+    tall = in_memory(pa.table({f"c{i}": RNG.standard_normal(50) for i in range(8)}))
     assert infer(tall).warnings == ()
 
 
@@ -129,7 +129,7 @@ def test_more_columns_than_rows_give_a_note() -> None:
 
 @pytest.mark.parametrize("missing", ["error", "drop"])
 def test_a_column_of_gaps_is_named(tmp_path: Path, missing: str) -> None:
-    typed = MemoryTable(pa.table({"x": X, "e": pa.nulls(N, pa.float64())}))
+    typed = in_memory(pa.table({"x": X, "e": pa.nulls(N, pa.float64())}))
     text = open_table(csv(tmp_path / "t.csv", x=X, e=[""] * N))
     for table in (typed, text):
         assert "column 'e' has no values at all; leave it out" in refused(table, "--drop e", missing=missing)
@@ -138,7 +138,7 @@ def test_a_column_of_gaps_is_named(tmp_path: Path, missing: str) -> None:
 @pytest.mark.parametrize("missing", ["error", "drop"])
 def test_gaps_in_every_row_do_not_suggest_dropping_rows(missing: str) -> None:
     columns = {name: [None if i % 4 in places else float(i) for i in range(N)] for name, places in GAPS.items()}
-    said = refused(MemoryTable(pa.table({"w": X, **columns})), "--drop b", missing=missing)
+    said = refused(in_memory(pa.table({"w": X, **columns})), "--drop b", missing=missing)
     assert "every row lacks a value, in 'a' (75), 'b' (150), 'c' (75)" in said
     assert "leave out the emptiest column" in said
 
@@ -149,7 +149,7 @@ GAPS = {"a": (0,), "b": (1, 2), "c": (3,)}
 def test_rows_left_out_are_counted_with_their_cells() -> None:
     a = [None if i % 5 == 0 else float(i) for i in range(N)]
     b = [None if i % 10 == 0 else float(i) for i in range(N)]
-    table = MemoryTable(pa.table({"x": X, "a": a, "b": b}))
+    table = in_memory(pa.table({"x": X, "a": a, "b": b}))
     found = infer(table, TableOptions(missing="drop"))
     assert (found.rows, found.dropped, found.lost) == (240, 60, 90)
     assert "60 of 300 rows lack a value and are left out, 90 values in all" in " ".join(found.notes)
@@ -173,7 +173,7 @@ def copies_by_comparing(rows: list[tuple[Any, ...]], split: Split) -> tuple[int,
 def test_copies_across_the_split_are_counted() -> None:
     x = RNG.permutation(np.concatenate([X, X]))
     word = np.where(x > 0, "up", "down")
-    table = MemoryTable(pa.table({"x": x, "word": word}))
+    table = in_memory(pa.table({"x": x, "word": word}))
     split = Split(3)
     found = infer(table, split=split)
     parts = load_parts(table, TableEncoder(found.schema), split, "error", found.rows)
@@ -186,12 +186,12 @@ def test_copies_across_the_split_are_counted() -> None:
 
 
 def test_copies_are_found_despite_weights_and_only_within_the_table() -> None:
-    table = MemoryTable(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
+    table = in_memory(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
     found = infer(table, TableOptions(weights="w"))
     parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
     expected, _ = copies_by_comparing([(x,) for x in np.repeat(X, 2)], Split())
     assert copied_rows(parts).copies == expected
-    plain = MemoryTable(pa.table({"x": X, "y": X[::-1].copy()}))
+    plain = in_memory(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
     assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
 
@@ -200,7 +200,7 @@ def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
     """Three truth values have only eight different rows, so every test row is a copy."""
     every = list(itertools.product([False, True], repeat=3)) * 30
     columns = dict(zip("abc", map(list, zip(*every, strict=True)), strict=True))
-    table = MemoryTable(pa.table(columns))
+    table = in_memory(pa.table(columns))
     found = infer(table)
     parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
     assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 held-out rows are distinct")

@@ -12,10 +12,9 @@ from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.interval_mass import log_mean_density
 from cubicflow.tables.kinds.circular import Circular
-from cubicflow.tables.source import MemoryTable
-from cubicflow.tables.unit_spline import unit_spline
+from cubicflow.tables.model.masses import log_mean_density, unit_spline
+from cubicflow.tables.read.table import in_memory
 
 SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
 TURN = 2 * np.pi
@@ -154,7 +153,7 @@ def test_training_and_scoring_use_the_same_density() -> None:
 
 
 def test_a_circular_column_can_be_context() -> None:
-    column = infer(MemoryTable(rows()), TableOptions(kinds=KINDS, context=("angle",))).schema.context[0]
+    column = infer(in_memory(rows()), TableOptions(kinds=KINDS, context=("angle",))).schema.context[0]
     features = column.context(pa.array([0.0, np.pi / 2, TURN]))
     np.testing.assert_allclose(features, [[-1, 0], [0, -1], [-1, 0]], atol=1e-12)
 
@@ -175,7 +174,7 @@ def test_a_circular_column_can_be_context() -> None:
 def test_bad_options_are_refused(options: dict[str, dict[str, str]], message: str) -> None:
     table = rows().append_column("word", pa.array(["a", "b"] * 200))
     with pytest.raises(TableError, match=message):
-        infer(MemoryTable(table), TableOptions(**options))  # type: ignore[arg-type]
+        infer(in_memory(table), TableOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_flow_refuses_a_circle(tmp_path) -> None:

@@ -186,12 +186,12 @@ def test_unseen_values_have_a_probability_and_are_counted(fitted: FittedTable) -
     usual = fitted.score(table(frame()))
     np.testing.assert_array_equal(scores[4:], usual[4:])
     assert (scores[[0, 2, 3]] < usual[[0, 2, 3]]).all()
-    found = next(iter(fitted.score_table(cf.tables.source.MemoryTable(strange))))
+    found = next(iter(fitted.score_table(cf.tables.read.table.in_memory(strange))))
     assert dict(found.unseen) == {"town": 1, "size": 1, "hours": 1, "legs": 1}
     with pytest.raises(TableError, match="row 1 holds 'Atlantis' in column 'town'"):
-        list(fitted.score_table(cf.tables.source.MemoryTable(strange), unseen="error"))
+        list(fitted.score_table(cf.tables.read.table.in_memory(strange), unseen="error"))
     with pytest.raises(TableError, match="unseen should be"):
-        list(fitted.score_table(cf.tables.source.MemoryTable(strange), unseen="guess"))
+        list(fitted.score_table(cf.tables.read.table.in_memory(strange), unseen="guess"))
 
 
 def test_observed_only_scores_condition_on_the_gaps(fitted: FittedTable) -> None:
@@ -302,7 +302,7 @@ def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
 
 def test_rare_words_share_an_outcome() -> None:
     column = cf.tables.infer(
-        cf.tables.source.MemoryTable(pa.table({"w": ["a"] * 50 + ["b"] * 20 + [f"rare {i}" for i in range(30)]}))
+        cf.tables.read.table.in_memory(pa.table({"w": ["a"] * 50 + ["b"] * 20 + [f"rare {i}" for i in range(30)]}))
     ).schema.model[0]
     y = column.encode(pa.array(["a"] * 50 + ["b"] * 20 + [f"rare {i}" for i in range(30)]))
     cells = learn_cells(column, y, None)
@@ -360,7 +360,7 @@ def test_steps_that_are_never_negative_have_0_as_a_limit() -> None:
     """0 is a limit of values near 0, even if no value is 0. It is no limit of values far from 0."""
     rng = np.random.default_rng(0)
     near, far = rng.integers(12, 5000, 600), rng.integers(1900, 2000, 600)
-    found = cf.tables.infer(cf.tables.source.MemoryTable(pa.table({"near": near, "far": far}))).schema.model
+    found = cf.tables.infer(cf.tables.read.table.in_memory(pa.table({"near": near, "far": far}))).schema.model
     limits = []
     for column, values in zip(found, (near, far), strict=True):
         y = column.encode(pa.array(values))

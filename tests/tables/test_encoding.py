@@ -23,7 +23,7 @@ from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer, open_table
 from cubicflow.tables.likelihood import log_likelihood, offsets
 from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes, map_from_json
-from cubicflow.tables.source import Table
+from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.transforms import Compose
 

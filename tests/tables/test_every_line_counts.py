@@ -17,9 +17,9 @@ import pytest
 from pyarrow import feather, parquet
 
 from cubicflow.tables import Reading, TableError, infer, open_table
-from cubicflow.tables.source import Table
-from cubicflow.tables.text import lines as lines_of_text
-from cubicflow.tables.text.lines import CountedLines, open_quote, scan_lines
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.read.text import lines as lines_of_text
+from cubicflow.tables.read.text.lines import CountedLines, open_quote, scan_lines
 
 ROWS = 40
 BODY = [f"{i},{i % 7}.5,w{i % 3}" for i in range(ROWS)]
@@ -187,6 +187,27 @@ def test_an_open_quotation_mark_is_refused_with_its_line(tmp_path: Path, name: s
 def test_an_open_quotation_mark_in_a_large_file(tmp_path: Path) -> None:
     text = "a,b\n" + "1,2\n" * 10 + '3,"\n' + "1,2\n" * 1_100_000  # more than a block of the parser
     assert "in line 12 is never closed" in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("last", ['1,2,"abc', '1,2,"abc\n', '1,2,"abc\r\n', '"', '1,2,"ab""'])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_an_open_quotation_mark_in_the_last_line(tmp_path: Path, name: str, last: str) -> None:
+    """No row is lost, but a file that was cut off ends in this way."""
+    text = "# made today\nx,y,z\n" + '5" pipe,2,"3"\n' * 9 + last
+    for reading in (Reading(comment="#"), Reading(comment="#", allow_multiline=True)):
+        assert "the quotation mark that opens a text in line 12 is never closed" in refused(
+            tmp_path, text, reading, name
+        )
+
+
+def test_the_last_line_is_found_in_blocks_of_any_size() -> None:
+    for text in (b"a\nb,c", b"a\rb,c\r\n", b"b,c\n", b"b,c", b"a\r\n\r\nb,c\n", b"a\n" * 99_999 + b"b,c\n"):
+        for size in (1, 2, 100) if len(text) < 99 else (70_000,):
+            file = CountedLines(io.BytesIO(text))
+            while file.read(size):
+                pass
+            assert file.last_line == b"b,c"
+    assert CountedLines(io.BytesIO(b"")).last_line == b""
 
 
 def test_line_numbers_count_all_lines(tmp_path: Path) -> None:

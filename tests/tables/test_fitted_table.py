@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests import forked
+from tests.helpers import processes
 
 import cubicflow as cf
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
@@ -153,7 +153,7 @@ def test_another_process_needs_only_the_pickle(fitted: FittedTable, tmp_path: Pa
     (tmp_path / "model").write_bytes(pickle.dumps(fitted))
     with pa.ipc.new_stream(tmp_path / "rows", rows().schema) as stream:
         stream.write_table(rows())
-    assert forked.start(score_a_pickle, tmp_path, log=tmp_path / "log").wait() == 0
+    assert processes.start(score_a_pickle, tmp_path, log=tmp_path / "log").wait() == 0
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.score(rows()), atol=1e-5)
 
 

@@ -17,12 +17,12 @@ from scipy.integrate import quad
 
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.honest_score import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 from cubicflow.tables.independent import IndependentColumns, QuantileCurve, fit_quantile_curve
 from cubicflow.tables.likelihood import Mean
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_codes
-from cubicflow.tables.scored_parts import score_parts
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.scored_parts import score_parts
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -87,7 +87,7 @@ def test_masses_of_codes_are_differences_of_the_distribution_function(ends: tupl
     assert (histogram.log_mass(codes[(codes < low) | (codes >= high)]) == -np.inf).all()
 
 
-def learned(table: MemoryTable, options: TableOptions | None = None) -> tuple[TableEncoder, IndependentColumns]:
+def learned(table: in_memory, options: TableOptions | None = None) -> tuple[TableEncoder, IndependentColumns]:
     encoder = TableEncoder(infer(table, options).schema)
     batch = next(iter(table.batches()))
     train = Split().parts_of(np.arange(len(batch))) == 0
@@ -99,7 +99,7 @@ def test_independent_columns_score_in_the_units_of_the_data() -> None:
     word, count = RNG.choice(["a", "b"], 4000, p=[0.8, 0.2]), RNG.poisson(3, 4000)
     length, price = RNG.normal(1000, 50, 4000), RNG.lognormal(3, 1, 4000)
     rows = pa.table({"word": word, "count": count, "length": length, "price": price})
-    encoder, independent = learned(MemoryTable(rows), TableOptions(transforms={"price": "log"}))
+    encoder, independent = learned(in_memory(rows), TableOptions(transforms={"price": "log"}))
     y = encoder.read(rows.combine_chunks().to_batches()[0]).y
     truth = np.log(np.where(word == "a", 0.8, 0.2)) + stats.poisson(3).logpmf(count)
     truth += stats.norm(1000, 50).logpdf(length) + stats.lognorm(1, scale=math.exp(3)).logpdf(price)
@@ -109,7 +109,7 @@ def test_independent_columns_score_in_the_units_of_the_data() -> None:
 def test_steps_with_a_transform_have_masses() -> None:
     count = RNG.geometric(0.05, 3000)
     rows = pa.table({"count": count, "x": RNG.standard_normal(3000)})
-    encoder, independent = learned(MemoryTable(rows), TableOptions(transforms={"count": "log"}))
+    encoder, independent = learned(in_memory(rows), TableOptions(transforms={"count": "log"}))
     assert isinstance(independent.marginals[0], Histogram)
     codes = np.arange(-10.0, 5000.0)
     assert np.exp(independent.marginals[0].log_mass(codes)).sum() == pytest.approx(1, abs=1e-6)
@@ -120,7 +120,7 @@ def test_steps_with_a_transform_have_masses() -> None:
 
 def test_marginals_survive_json_and_invalid_json_is_refused() -> None:
     rows = pa.table({"word": ["a", "b"] * 200, "x": RNG.standard_normal(N)})
-    encoder, independent = learned(MemoryTable(rows))
+    encoder, independent = learned(in_memory(rows))
     kept = json.loads(json.dumps(independent.to_json()))
     assert kept[0] is None  # the column's histogram is used
     assert IndependentColumns.from_json(kept, encoder.columns) == independent

@@ -14,7 +14,7 @@ from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, i
 from cubicflow.tables.doubts import identifies
 from cubicflow.tables.inference import Inferred
 from cubicflow.tables.kinds.facts import Facts
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
 from cubicflow.training import TrainingError
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ MEASURED = {
 
 
 def inferred(columns: dict[str, Any], **options: Any) -> Inferred:
-    rows = MemoryTable(pa.Table.from_pandas(pd.DataFrame(columns), preserve_index=False))
+    rows = in_memory(pa.Table.from_pandas(pd.DataFrame(columns), preserve_index=False))
     return infer(rows, TableOptions(**{"missing": "model", **options}), leave_out_identifiers=True)
 
 

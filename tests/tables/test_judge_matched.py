@@ -14,8 +14,8 @@ import pytest
 
 from cubicflow.tables import TableError
 from cubicflow.tables.dependencies import codes_of, contradictions, find_dependencies
-from cubicflow.tables.judging.judged_rows import judge_files
-from cubicflow.tables.judging.matched import match
+from cubicflow.tables.judging.rows import judge_files
+from cubicflow.tables.judging.tables import match
 
 TIMES = 10  # repetitions; two rows alone are too few
 
@@ -83,7 +83,7 @@ def test_the_real_table_determines_the_type_of_text(tmp_path: Path) -> None:
 
 
 def test_a_fair_sample_of_a_large_table_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.tables.judging.judged_rows.MOST_ROWS", 500)
+    monkeypatch.setattr("cubicflow.tables.judging.rows.MOST_ROWS", 500)
     rows = np.arange(3000.0)
     for name, count in (("real", 3000), ("sampled", 400)):
         pq.write_table(pa.table({"x": rows[:count], "y": -rows[:count]}), tmp_path / f"{name}.parquet")

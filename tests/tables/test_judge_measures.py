@@ -14,8 +14,8 @@ from cubicflow.tables.judging.closeness import closeness, closest_distances, sha
 from cubicflow.tables.judging.contradictions import count_contradictions
 from cubicflow.tables.judging.detection import detection
 from cubicflow.tables.judging.judgement import judge
-from cubicflow.tables.judging.matched import Matched, match
-from cubicflow.tables.judging.shape_and_trend import BINNINGS, shape, trend
+from cubicflow.tables.judging.similarity import shape, trend
+from cubicflow.tables.judging.tables import Matched, match
 
 from .sdmetrics_golden import GOLDEN, WORDS, make_tables
 
@@ -38,10 +38,10 @@ def test_shapes_agree_with_sdmetrics(matched: Matched) -> None:
     assert scores == pytest.approx(RECORDED["shape"], abs=1e-6 / 45)
 
 
-@pytest.mark.parametrize(("edges", "recorded"), [("real", "trend"), ("own", "trend of the report")])
-def test_trends_agree_with_sdmetrics(matched: Matched, edges: str, recorded: str) -> None:
-    found = trend(*matched.tables, matched.is_word, edges)  # type: ignore[arg-type]
-    scores = {f"{matched.names[pair.first]}, {matched.names[pair.second]}": pair.score for pair in found}
+@pytest.mark.parametrize(("bins", "recorded"), [("similarity", "trend"), ("with_own_bins", "trend of the report")])
+def test_trends_agree_with_sdmetrics(matched: Matched, bins: str, recorded: str) -> None:
+    found = trend(*matched.tables, matched.is_word)
+    scores = {f"{matched.names[pair.first]}, {matched.names[pair.second]}": getattr(pair, bins) for pair in found}
     assert len(scores) == 21
     expected = RECORDED[recorded]
     assert {name for name, score in scores.items() if score is None} == {k for k, v in expected.items() if v is None}
@@ -60,8 +60,10 @@ def test_errors_agree_with_the_quality_report() -> None:
 
 def test_many_words_are_counted_like_few(monkeypatch: pytest.MonkeyPatch, matched: Matched) -> None:
     few = trend(*matched.tables, matched.is_word)
-    monkeypatch.setattr("cubicflow.tables.judging.shape_and_trend.MOST_CELLS", 1)
-    assert [pair.score for pair in trend(*matched.tables, matched.is_word)] == pytest.approx([p.score for p in few])
+    monkeypatch.setattr("cubicflow.tables.judging.similarity.MOST_CELLS", 1)
+    many = trend(*matched.tables, matched.is_word)
+    assert [pair.similarity for pair in many] == pytest.approx([pair.similarity for pair in few])
+    assert [pair.with_own_bins for pair in many] == pytest.approx([pair.with_own_bins for pair in few])
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e300])
@@ -69,17 +71,15 @@ def test_scores_do_not_depend_on_the_units(unit: float) -> None:
     rng = np.random.default_rng(8)
     plain = [np.stack([rng.normal(size=50), rng.normal(size=50), rng.integers(0, 3, 50)], axis=1) for _ in range(2)]
     is_word = np.array([False, False, True])
-    for edges in BINNINGS:
-        expected = [pair.score for pair in trend(*plain, is_word, edges)]
-        found = [pair.score for pair in trend(*(table * [unit, 1, 1] for table in plain), is_word, edges)]
-        assert found == pytest.approx(expected, abs=1e-12)
+    expected, found = trend(*plain, is_word), trend(*(table * [unit, 1, 1] for table in plain), is_word)
+    assert np.array(found) == pytest.approx(np.array(expected), abs=1e-12)
 
 
 def test_bins_narrower_than_the_spacing_of_numbers() -> None:
     step = np.arange(40.0)
     real = np.stack([2**53 + 2 * (step % 2), 2**53 + 2 * (step % 5 // 3), step % 2], axis=1)
     sampled = real * [1, -1, 1]
-    scores = [pair.score for pair in trend(real, sampled, np.array([False, False, True]))]
+    scores = [pair.similarity for pair in trend(real, sampled, np.array([False, False, True]))]
     assert scores[0] == pytest.approx(1 - abs(np.corrcoef(step % 2, step % 5 // 3)[0, 1]))
     assert scores[1] == 1
 

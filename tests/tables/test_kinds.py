@@ -17,7 +17,7 @@ from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, inf
 from cubicflow.tables.kinds import NAMES, REGISTRY, column_from_json, kinds
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.column import Column, Facts, Role
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
 
 RNG = np.random.default_rng(0)
 N = 300
@@ -42,7 +42,7 @@ def column_of(kind: str, role: str = "model") -> tuple[Column, pa.Array]:
     drop = ("c",) if kind == "dropped" else ()
     asked = {"circular": {"c": "circular:-180:180"}, "circular steps": {"c": "circular:24"}}.get(kind, {})
     options = TableOptions(kinds=asked, context=("c",) if role == "context" else (), drop=drop)
-    return infer(MemoryTable(rows), options).schema["c"], rows["c"].combine_chunks()
+    return infer(in_memory(rows), options).schema["c"], rows["c"].combine_chunks()
 
 
 def test_every_kind_is_here() -> None:
@@ -155,7 +155,7 @@ def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: 
     monkeypatch.setattr("cubicflow.tables.inference.NAMES", [*NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
     for told in ({}, {"paint": "colour"}):
-        schema = infer(MemoryTable(rows), TableOptions(kinds=told)).schema
+        schema = infer(in_memory(rows), TableOptions(kinds=told)).schema
         assert [column.kind for column in schema.columns] == ["colour", "categorical"]
     schema = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert schema["paint"].describe() == "mass of each of 2 colours"
@@ -178,17 +178,13 @@ def test_no_code_outside_of_the_kinds_names_a_kind() -> None:
 
 def test_minus_zero_is_zero() -> None:
     values = pa.array([0.0, -0.0, 1.5] * 100)
-    schema = infer(
-        MemoryTable(pa.table({"c": values, "other": OTHER})), TableOptions(kinds={"c": "categorical"})
-    ).schema
+    schema = infer(in_memory(pa.table({"c": values, "other": OTHER})), TableOptions(kinds={"c": "categorical"})).schema
     assert schema["c"].encode(pa.array([-0.0, 0.0])).tolist() == [schema["c"].labels.index("0.0")] * 2
 
 
 def test_half_floats_can_be_words() -> None:
     values = pa.array(np.array([0.5, 2.0, 1.5] * 100, dtype=np.float16))
-    schema = infer(
-        MemoryTable(pa.table({"c": values, "other": OTHER})), TableOptions(kinds={"c": "categorical"})
-    ).schema
+    schema = infer(in_memory(pa.table({"c": values, "other": OTHER})), TableOptions(kinds={"c": "categorical"})).schema
     assert schema["c"].decode(schema["c"].encode(values)).equals(values)
 
 

@@ -25,7 +25,7 @@ import pytest
 from pyarrow import feather
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
-from cubicflow.tables.files.fetched import ending_of
+from cubicflow.tables.read.fetched import ending_of
 
 ROWS = 60
 DATA = {
@@ -213,7 +213,7 @@ def test_a_sheet_with_two_tables_is_refused_and_one_can_be_chosen(tmp_path: Path
     assert "holds more than one table: row 22 is empty, and there are cells below it" in said
     chosen = infer(open_table(said.rpartition(": ")[2]))
     assert chosen.rows == 20
-    assert open_table(said.rpartition(": ")[2]).source() == f"xlsx:{path.resolve()}?sheet=Trees&cells=A1:B21"
+    assert open_table(said.rpartition(": ")[2]).origin.source == f"xlsx:{path.resolve()}?sheet=Trees&cells=A1:B21"
 
 
 def test_sheets_headers_and_cells(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_standard_input_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table = open_table("-")
     direct = open_table(path)
     assert table.fingerprint() == direct.fingerprint()
-    assert table.source() is None
+    assert table.origin.source is None
     assert pa.Table.from_batches(table.batches()).equals(pa.Table.from_batches(direct.batches()))
 
 
@@ -330,8 +330,8 @@ def test_a_table_at_a_url(tmp_path: Path, server: str) -> None:
         path = Path(make(tmp_path))
         url = f"{server}/{path.name}"
         table = open_table(url)
-        assert table.source() == url
-        assert open_table(f"{url}?key=1").source() == url
+        assert table.origin.source == url
+        assert open_table(f"{url}?key=1").origin.source == url
         assert table.fingerprint() == open_table(path).fingerprint()
     (tmp_path / "plain").write_bytes(Path(parquet(tmp_path)).read_bytes())
     assert open_table(f"{server}/plain?download=1").names == list(DATA)  # the file's first bytes show the format
@@ -348,7 +348,7 @@ def test_a_table_in_an_object_store(tmp_path: Path, server: str, monkeypatch: py
     path = Path(csv_gz(tmp_path)).rename(tmp_path / "bucket" / "t.csv.gz")
     there = f"?endpoint_override={server.removeprefix('http://')}&scheme=http&region=us-east-1"
     table = open_table(f"s3://bucket/t.csv.gz{there}")
-    assert table.source() == "s3://bucket/t.csv.gz"
+    assert table.origin.source == "s3://bucket/t.csv.gz"
     assert pa.Table.from_batches(table.batches()).equals(pa.Table.from_batches(open_table(path).batches()))
     assert "could not be read: Path does not exist" in refusal(f"s3://bucket/none.csv{there}")
 

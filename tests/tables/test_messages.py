@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import cubicflow as cf
+from cubicflow.files import OutputError
 from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer
-from cubicflow.tables.output import check_output
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.output import check_output
 
 SOURCE = Path(cf.__file__).parent
 RNG = np.random.default_rng(0)
@@ -61,7 +62,7 @@ def test_a_table_is_refused_in_plain_words(
     columns: dict[str, Any], options: dict[str, Any], said: str, option: str | None
 ) -> None:
     with pytest.raises(TableError) as refused:
-        infer(MemoryTable(pa.table({**GOOD, **columns})), TableOptions(**options))
+        infer(in_memory(pa.table({**GOOD, **columns})), TableOptions(**options))
     assert said in str(refused.value)
     assert "--" not in str(refused.value)
     assert refused.value.option == option
@@ -70,20 +71,20 @@ def test_a_table_is_refused_in_plain_words(
 def test_zero_weights_are_refused_in_plain_words() -> None:
     weights = np.where(Split().parts_of(np.arange(N)) == 0, 0.0, 1.0)
     with pytest.raises(TableError, match="choose other training rows by another seed") as refused:
-        infer(MemoryTable(pa.table({**GOOD, "w": weights})), TableOptions(weights="w"))
+        infer(in_memory(pa.table({**GOOD, "w": weights})), TableOptions(weights="w"))
     assert "--" not in str(refused.value)
     assert refused.value.option == "--seed"
 
 
 def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
-    schema = infer(MemoryTable(pa.table(GOOD)), TableOptions(bounds={"x": (-9, 9)}, context=("n",))).schema
+    schema = infer(in_memory(pa.table(GOOD)), TableOptions(bounds={"x": (-9, 9)}, context=("n",))).schema
     encoder = TableEncoder(schema)
     with pytest.raises(TableError, match="outside of its fitted range") as outside:
         encoder.read(pa.RecordBatch.from_pydict({"x": [10.0], "n": [1], "word": ["a"]}))
     with pytest.raises(TableError, match="give a value for 'n'") as given:
         encoder.context_from({}, 1)
     (tmp_path / "out.csv").touch()
-    with pytest.raises(TableError, match="or replace it") as there:
+    with pytest.raises(OutputError, match="or replace it") as there:
         check_output(str(tmp_path / "out.csv"))
     for refused, option in ((outside, "--bounds x=LOW:HIGH"), (given, "--given n=VALUE"), (there, "--overwrite")):
         assert "--" not in str(refused.value)

@@ -140,8 +140,8 @@ def test_the_fingerprint_comes_with_the_rows(tmp_path: Path, opened: dict[str, i
 def test_a_spool_in_a_file_equals_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, TEXT.encode())
     kept = infer(open_table(path), spool=tmp_path)
-    monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
-    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 512)  # gives several batches
+    monkeypatch.setattr("cubicflow.tables.read.table.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("cubicflow.tables.read.text.csv_file.BLOCK_BYTES", 512)  # gives several batches
     spooled = infer(open_table(path), spool=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
     assert [c.kind for c in spooled.schema.columns] == [c.kind for c in kept.schema.columns]
@@ -156,7 +156,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(**options: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cubicflow.tables.csv_file.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("cubicflow.tables.read.table.MOST_IN_MEMORY", 0)
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(
         TableError, match=r"no space for a copy of its rows in .* \(No space left on device\); free some space there"

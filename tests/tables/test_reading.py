@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cubicflow.tables import Reading, Split, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
 
 GOOD = "a,b\n" + "\n".join(f"{i},{i * 0.5}" for i in range(30)) + "\n"
 
@@ -101,7 +101,7 @@ def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
 
 def test_a_type_is_decided_by_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column holds numbers for many rows and then a word, long after the first blocks have been read."""
-    monkeypatch.setattr("cubicflow.tables.csv_file.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("cubicflow.tables.read.text.csv_file.BLOCK_BYTES", 4096)
     path = write(tmp_path, "a,b\n" + "1,2\n2,3\n" * 20_000 + "x,2.5\n" * 2)
     schema = infer(open_table(path)).schema
     assert set(schema["a"].levels) == {"1", "2", "x"}
@@ -253,7 +253,7 @@ def test_decimals_of_any_width(tmp_path: Path) -> None:
     for type in (pa.decimal32(4, 2), pa.decimal64(18, 2), pa.decimal256(76, 2)):
         pq.write_table(pa.table({"a": values.cast(type)}), path)
         assert infer(open_table(path)).schema["a"].kind == "stepped"
-    table = MemoryTable(pa.table({"a": pa.array(range(100, 5100, 100)).cast(pa.decimal128(38, 0)), "b": range(50)}))
+    table = in_memory(pa.table({"a": pa.array(range(100, 5100, 100)).cast(pa.decimal128(38, 0)), "b": range(50)}))
     table.types["a"] = pa.decimal128(4, -2)
     with pytest.raises(TableError, match=r"'a' \(decimal128\(4, -2\)\)"):
         infer(table)
@@ -288,6 +288,6 @@ def test_huge_whole_numbers_are_warned_of_and_samples_stay_whole(tmp_path: Path,
 def test_large_measurements_are_not_taken_for_whole_numbers(low: float) -> None:
     """All doubles from 2^53 on are whole, so only smaller ones show that a column counts something."""
     rng = np.random.default_rng(0)
-    found = infer(MemoryTable(pa.table({"a": low + rng.uniform(0, 1e20, 60), "b": rng.normal(size=60)})))
+    found = infer(in_memory(pa.table({"a": low + rng.uniform(0, 1e20, 60), "b": rng.normal(size=60)})))
     assert found.warnings == ()
     assert found.schema["a"].decimals is None

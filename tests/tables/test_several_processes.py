@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests import forked
-from tests.forked import Forked, torchrun, wait_until, worker_of_torchrun
+from tests.helpers import processes
+from tests.helpers.processes import Forked, torchrun, wait_until, worker_of_torchrun
 
 from cubicflow.flows.serialization import read_tensors
 
@@ -41,7 +41,7 @@ def start(table: Path, run: Path) -> Forked:
     run.with_suffix(".pids").mkdir()
     options = ["--nproc-per-node", "2", "--max-restarts", "2"]
     workers = (worker_of_torchrun, run.with_suffix(".pids"), 20, *command)
-    return forked.start(torchrun, options, *workers, log=run.with_suffix(".log"))
+    return processes.start(torchrun, options, *workers, log=run.with_suffix(".log"))
 
 
 def lines(run: Path) -> list[dict[str, float]]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.scored_parts import score_parts
-from cubicflow.tables.source import PARTS, MemoryTable
-from cubicflow.tables.time_order import TimeSplit, split_from
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.run.scored_parts import score_parts
+from cubicflow.tables.schema.split import PARTS, TimeSplit, split_from
 
 N = 100
 RNG = np.random.default_rng(0)
@@ -26,8 +26,8 @@ def days(places: Any) -> list[dt.date]:
     return [START + dt.timedelta(days=int(place)) for place in places]
 
 
-def table(places: Any, **more: Any) -> MemoryTable:
-    return MemoryTable(pa.table({"day": days(places), "x": X[: len(places)], **more}))
+def table(places: Any, **more: Any) -> in_memory:
+    return in_memory(pa.table({"day": days(places), "x": X[: len(places)], **more}))
 
 
 def order_notes(places: Any, **more: Any) -> list[str]:
@@ -47,7 +47,7 @@ def test_rows_in_order_give_a_note() -> None:
 
 
 def test_the_order_is_seen_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.tables.source.BATCH_ROWS", 10)
+    monkeypatch.setattr("cubicflow.tables.read.table.BATCH_ROWS", 10)
     rises = np.concatenate([np.arange(50, N), np.arange(50)])  # decreases once, between two batches
     assert not order_notes(rises)
     assert order_notes(np.arange(N))
@@ -93,7 +93,7 @@ def test_a_dropped_column_can_define_the_split() -> None:
         (table(np.arange(N), t=[None, *range(N - 1)]), "t", "row 1 has no time in column 't'"),
     ],
 )
-def test_impossible_splits_are_refused(data: MemoryTable, column: str, message: str) -> None:
+def test_impossible_splits_are_refused(data: in_memory, column: str, message: str) -> None:
     with pytest.raises(TableError, match=message):
         infer(data, split=TimeSplit(0, column))
 

@@ -21,7 +21,7 @@ from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, inf
 from cubicflow.tables.arrow_types import exact_cast
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -29,7 +29,7 @@ OTHER = RNG.standard_normal(N)
 
 
 def schema_of(options: TableOptions | None = None, **columns: Any) -> Schema:
-    return infer(MemoryTable(pa.table({"other": OTHER, **columns})), options).schema
+    return infer(in_memory(pa.table({"other": OTHER, **columns})), options).schema
 
 
 def numbers(schema: Schema, **columns: Any) -> Any:

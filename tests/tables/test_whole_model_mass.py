@@ -20,8 +20,9 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model
 from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import MemoryTable, Undivided
+from cubicflow.tables.schema.split import Undivided
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import fit
 
@@ -44,7 +45,7 @@ def frame() -> pd.DataFrame:
 
 def learned() -> tuple[CellEncoder, np.ndarray]:
     rows = pa.Table.from_pandas(frame(), preserve_index=False)
-    schema = infer(MemoryTable(rows), TableOptions(missing="model"), Undivided(), atoms=True).schema
+    schema = infer(in_memory(rows), TableOptions(missing="model"), Undivided(), atoms=True).schema
     y = plain(schema, frame())
     return CellEncoder.learn(schema, y, None, None), y
 

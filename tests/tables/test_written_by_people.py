@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
-from cubicflow.tables.text.formats import DateFormat, NumberFormat, ZonedFormat, format_from_json
-from cubicflow.tables.text.lines import WithoutComments
+from cubicflow.tables.read.text.lines import WithoutComments
+from cubicflow.tables.read.text.notations import DateNotation, NumberNotation, ZonedNotation, notation_from_json
 
 RNG = np.random.default_rng(0)
 NUMBERS = [round(float(value), 1) for value in RNG.uniform(-400, 9000, 40)]
@@ -69,10 +69,10 @@ def test_numbers_are_read_reported_and_written_back(tmp_path: Path, written: Any
     assert note.startswith(f"'x' is read as {described}: ")
     plain = pa.Table.from_batches(found.table.batches(["x"])).column(0).cast(pa.float64())
     assert plain.to_pylist() == NUMBERS
-    format = found.table.formats["x"]
-    assert format_from_json(format.to_json()) == format
+    format = found.table.notations["x"]
+    assert notation_from_json(format.to_json()) == format
     assert format.from_plain(pa.array([f"{value:.2f}" for value in NUMBERS])).to_pylist() == texts
-    later = open_table(path, Reading(formats=found.table.formats))  # a run reads the file like this, in batches
+    later = open_table(path, Reading(notations=found.table.notations))  # a run reads the file like this, in batches
     assert pa.Table.from_batches(later.batches(["x"])).column(0).cast(pa.float64()).to_pylist() == NUMBERS
 
 
@@ -88,11 +88,11 @@ def test_dates_are_read_reported_and_written_back(
     texts = [time.strftime(pattern + clock) for time in times]
     found = infer(open_table(write(tmp_path / "t.csv", day=texts, y=list(RNG.uniform(size=40)))))
     assert found.schema["day"].kind == "datetime"
-    assert found.table.formats["day"] == DateFormat(order, separator)
+    assert found.table.notations["day"] == DateNotation(order, separator)
     plain = pa.Table.from_batches(found.table.batches(["day"])).column(0)
     expected = [time.strftime(f"%Y-%m-%d{clock}") for time in times]
     assert plain.to_pylist() == expected
-    assert DateFormat(order, separator).from_plain(pa.array(expected)).to_pylist() == texts
+    assert DateNotation(order, separator).from_plain(pa.array(expected)).to_pylist() == texts
 
 
 def test_days_without_leading_zeros_are_written_without_them(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_days_without_leading_zeros_are_written_without_them(tmp_path: Path) -> 
     found = infer(open_table(write(tmp_path / "t.csv", day=texts, y=list(RNG.uniform(size=40)))))
     plain = pa.Table.from_batches(found.table.batches(["day"])).column(0)
     assert plain.to_pylist() == [day.isoformat() for day in DAYS]
-    assert found.table.formats["day"].from_plain(plain.combine_chunks()).to_pylist() == texts
+    assert found.table.notations["day"].from_plain(plain.combine_chunks()).to_pylist() == texts
 
 
 def kinds(path: Path, **options: Any) -> dict[str, str]:
@@ -161,9 +161,9 @@ def test_time_zones_are_written_as_they_were_read(tmp_path: Path, offset: str, b
     texts = [f"2024-05-{1 + i % 28:02d}{between}{i % 24:02d}:30:00{offset}" for i in range(40)]
     found = infer(open_table(write(tmp_path / "t.csv", t=texts, y=list(RNG.uniform(size=40)))))
     column = found.schema["t"]
-    assert found.table.formats["t"] == ZonedFormat(between, offset)
+    assert found.table.notations["t"] == ZonedNotation(between, offset)
     values = column.decode(column.encode(pa.array(texts)))
-    assert found.table.formats["t"].from_plain(values.cast(pa.string())).to_pylist() == texts
+    assert found.table.notations["t"].from_plain(values.cast(pa.string())).to_pylist() == texts
 
 
 def test_several_time_zones_give_a_note(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_several_time_zones_give_a_note(tmp_path: Path) -> None:
 )
 def test_formats_from_an_untrusted_file_are_checked(value: Any) -> None:
     with pytest.raises(TableError):
-        format_from_json(value)
+        notation_from_json(value)
     with pytest.raises(TableError):
         Reading.from_json({"formats": {"a": value}})
 
@@ -199,7 +199,7 @@ def test_every_number_format_reads_what_it_writes() -> None:
     """The test reads back every written number in every format."""
     for decimal, group in ((".", ","), (",", "."), (",", " "), (".", "'")):
         for before, after in (("", ""), ("$", ""), ("", " €"), ("", "%")):
-            format = NumberFormat(decimal, group, before, after)
+            format = NumberNotation(decimal, group, before, after)
             plain = pa.array([f"{value:.{digits}f}" for value in NUMBERS for digits in (0, 1, 3)])
             assert format.matches_all(format.from_plain(plain))
             assert format.to_plain(format.from_plain(plain)).to_pylist() == plain.to_pylist()
@@ -292,7 +292,7 @@ def open_plain(folder: Path) -> Any:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_comments_are_found_for_every_block_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("cubicflow.tables.text.lines.CHUNK", size)
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.CHUNK", size)
     text = b'#x\na,"b\n#c"\r\n  # y\n\n1,"2""\n#3"\n#z'
     expected = b'a,"b\n#c"\r\n\n1,"2""\n#3"\n'
     assert WithoutComments(io.BytesIO(text), b"#", b",").read() == expected

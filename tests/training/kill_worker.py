@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from tests.forked import hold_at_checkpoint
+from tests.helpers.processes import hold_at_checkpoint
 
 import cubicflow as cf
 from cubicflow.training import fit

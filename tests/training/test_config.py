@@ -28,10 +28,10 @@ def test_unknown_settings_name_the_nearest(name, nearest, x, make_flow):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps must be a whole number, above 0, got 0"),
+        ({"steps": 0}, "steps must be a whole number, 1 or more, got 0"),
         ({"steps": 1.5}, "steps must be a whole number"),
         ({"steps": True}, "steps must be a whole number"),
-        ({"batch_size": -3}, "batch_size must be a whole number, above 0, got -3"),
+        ({"batch_size": -3}, "batch_size must be a whole number, 1 or more, got -3"),
         ({"learning_rate": 0}, "learning_rate must be a finite number, above 0"),
         ({"learning_rate": math.nan}, "learning_rate must be a finite number"),
         ({"learning_rate": math.inf}, "learning_rate must be a finite number"),
@@ -189,7 +189,7 @@ def test_numbers_of_numpy_are_numbers(x, make_flow, tmp_path):
     assert json.loads(json.dumps(config.as_dict())) == config.as_dict()
     assert fit(make_flow(), x, run=tmp_path / "run", progress=False, **numpy_settings).steps == 5
     for wrong in (np.float64(5.5), np.bool_(True), np.int64(0)):
-        with pytest.raises(ValueError, match="steps must be a whole number, above 0"):
+        with pytest.raises(ValueError, match="steps must be a whole number, 1 or more"):
             TrainingConfig(steps=wrong)
 
 

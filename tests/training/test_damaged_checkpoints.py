@@ -16,7 +16,7 @@ import pytest
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.checkpoint import NEWEST, NEXT, PREVIOUS, DamagedCheckpointError, read_checkpoint
 
-from .conftest import acting_at, curved_rows, small_flow
+from .small_fits import acting_at, curved_rows, small_flow
 
 # --- damaged checkpoints ---
 

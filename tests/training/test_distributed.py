@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests import forked
-from tests.forked import free_port, torchrun, wait_until, worker_of_torchrun
+from tests.helpers import processes
+from tests.helpers.processes import free_port, torchrun, wait_until, worker_of_torchrun
 
 import cubicflow as cf
 from cubicflow.training.checkpoint import NEWEST
@@ -24,7 +24,7 @@ from . import gloo_worker
 
 def test_two_gloo_processes_agree_with_one(tmp_path):
     """Train in float64 without dropout, on the same global batches of 33 rows, which two processes cannot halve."""
-    together = forked.start(torchrun, ["--nproc-per-node", "2"], gloo_worker.main, tmp_path, log=tmp_path / "log")
+    together = processes.start(torchrun, ["--nproc-per-node", "2"], gloo_worker.main, tmp_path, log=tmp_path / "log")
     expected = gloo_worker.outcome(gloo_worker.train())
     assert together.wait() == 0, together.log.read_text()
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
@@ -45,7 +45,7 @@ def test_torchrun_restarts_a_killed_worker_and_the_run_finishes(tmp_path, killed
     command += ["--num-bins", "4", "--checkpoint-seconds", "0.02"]
     workers = (worker_of_torchrun, tmp_path, 0, *command)
     options = ["--nproc-per-node", "2", "--max-restarts", "3"]
-    agent = forked.start(torchrun, options, *workers, log=tmp_path / "log")
+    agent = processes.start(torchrun, options, *workers, log=tmp_path / "log")
     wait_until((run / NEWEST).exists, agent)
     os.kill(int((tmp_path / str(killed)).read_text()), signal.SIGKILL)
     (tmp_path / "go").touch()

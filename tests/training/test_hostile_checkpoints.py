@@ -16,7 +16,7 @@ from cubicflow.training import RunFolderError, fit
 from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, digest
 from cubicflow.training.saved_numbers import CHECKPOINT
 
-from .conftest import curved_rows, small_flow
+from .small_fits import curved_rows, small_flow
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 

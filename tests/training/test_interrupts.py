@@ -18,7 +18,7 @@ from cubicflow.training import TrainingInterrupted, fit
 from cubicflow.training.checkpoint import NEWEST, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
 
-from .conftest import acting_at
+from .small_fits import acting_at
 
 # --- signals ---
 

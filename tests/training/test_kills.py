@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests import forked
-from tests.forked import wait_until
+from tests.helpers import processes
+from tests.helpers.processes import wait_until
 
 from cubicflow.training.checkpoint import NEWEST
 
@@ -18,11 +18,12 @@ from . import kill_worker
 
 def metrics_without_times(run):
     lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in ("seconds", "rows_per_second")} for line in lines]
+    timed = ("seconds", "rows_per_second", "first_step_seconds")
+    return [{k: v for k, v in line.items() if k not in timed} for line in lines]
 
 
 def start(run, steps, hold=None):
-    return forked.start(kill_worker.main, str(run), steps, hold, log=run.with_suffix(".log"))
+    return processes.start(kill_worker.main, str(run), steps, hold, log=run.with_suffix(".log"))
 
 
 def time_of(path):

@@ -11,8 +11,8 @@ from cubicflow.training import NonFiniteLossError, fit
 from cubicflow.training.checkpoint import NEWEST, read_checkpoint
 from cubicflow.training.losses import negative_log_likelihood
 
-from .conftest import acting_at
 from .own_modules import OwnFlow
+from .small_fits import acting_at
 
 
 def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_path):
@@ -90,6 +90,7 @@ def test_a_step_that_is_not_finite_leaves_the_buffers_of_a_users_own_module(x):
 def test_the_cause_names_rows_outside_the_unit_square(tmp_path):
     x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0)) * 1.01
     with pytest.raises(
-        NonFiniteLossError, match=r"rows have a NaN or infinite loss.*unit cube, so scale the data to \[0, 1\]"
+        NonFiniteLossError,
+        match=r"rows have a NaN.*a density for values from 0 to 1 of feature \d; scale the data into the box",
     ):
         fit(cf.flows.plane(num_bins=4, hidden_features=4), x, steps=30, progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -16,9 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cubicflow as cf
-from cubicflow.training import RunFolderError, fit
+from cubicflow.progress import LiveLine, PlainLines, Progress, make_progress
+from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.progress import LiveLine, PlainLines, Progress, make_progress
 from cubicflow.training.run_folder import check_folder, forget_run
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
@@ -117,6 +118,20 @@ def test_resume_with_changed_settings(x, make_flow, unfinished):
     refused(r"\(training\): beta2 was 0.999, is now 0.9", make_flow(), x, unfinished, resume=True, beta2=0.9)
     resumed = fit(make_flow(), x, run=unfinished, resume=True, checkpoint_seconds=1, device="cpu", **SETTINGS)
     assert resumed.steps == 12
+
+
+def test_settings_that_are_not_given_keep_the_values_of_the_run(x, make_flow, run, assert_same):
+    """So a run of a version with other defaults resumes, and ends with the same weights."""
+    settings = {"steps": 8, "validate_every": 2, "warmup_steps": 3, "batch_size": 50, "patience": 4, "progress": False}
+    whole = fit(make_flow(), x, **settings)
+    calls = itertools.count()
+    with pytest.raises(TrainingInterrupted):
+        fit(make_flow(), x, run=run, stop=lambda: next(calls) == 3, **settings)
+    changed = {"steps": 8, "validate_every": 2, "patience": 5}
+    refused(r"\(training\): patience was 4, is now 5", make_flow(), x, run, resume=True, **changed)
+    resumed = fit(make_flow(), x, run=run, resume=True, progress=False)
+    assert resumed.config == whole.config
+    assert_same(whole.flow, resumed.flow)
 
 
 def test_a_run_older_than_a_setting_resumes(x, make_flow, unfinished):
@@ -362,8 +377,8 @@ def test_plain_lines_without_a_terminal(x, make_flow, capsys):
 
 def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert isinstance(make_progress(show=True, validates=True), LiveLine)
-    shown = make_progress(show=True, validates=True)
+    assert isinstance(make_progress(True, validates=True), LiveLine)
+    shown = make_progress(True, validates=True)
     shown.update(0.5, {"step": 5, "loss": 1.5, "validation_loss": 2.5, "seconds": 1.0})
     shown.update(0.6, {"step": 6, "loss": 1.25, "seconds": 2.0})
     shown.notify("a sentence [that stays]")
@@ -376,8 +391,8 @@ def test_live_line_in_a_terminal(x, make_flow, capsys, monkeypatch):
 def test_rich_is_optional(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert isinstance(make_progress(show=True, validates=True), PlainLines)
-    assert type(make_progress(show=False, validates=True)) is Progress, "the one that shows nothing"
+    assert isinstance(make_progress(True, validates=True), PlainLines)
+    assert type(make_progress(False, validates=True)) is Progress, "the one that shows nothing"
 
 
 def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):

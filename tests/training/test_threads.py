@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -100,17 +99,6 @@ def test_random_numbers_of_other_threads_do_not_change_a_fit(x, make_flow, asser
         fit(flow, x, **SETTINGS)
         over.append(True)
     assert_same(whole, flow)
-
-
-def test_estimators_in_threads(assert_same):
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-
-    def estimate(seed):
-        return cf.CubicFlowDensity(random_state=seed, dropout=0.3, **SMALL).fit(rows).flow_
-
-    serial = [estimate(seed) for seed in range(2)]
-    for one, other in zip(serial, in_threads(estimate, range(2)), strict=True):
-        assert_same(one, other)
 
 
 def test_fits_in_a_fit_leave_its_random_numbers_alone(x, make_flow, assert_same):

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.helpers.perturbed import perturbed
 
 from cubicflow.nets import ResidualMLP
 from cubicflow.transforms import (
@@ -28,8 +29,6 @@ from cubicflow.transforms import (
 )
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.halves import Halves, join, slices_of, split
-
-from .conftest import perturbed
 
 mlp = partial(ResidualMLP, hidden_features=8, num_blocks=1)
 

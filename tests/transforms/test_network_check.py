@@ -92,6 +92,14 @@ class Frozen(Made):
         self.mask = nn.Parameter(mask, requires_grad=False)
 
 
+class WithNothing(Made):
+    """A masked network that also holds a parameter without numbers."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features)
+        self.nothing = nn.Parameter(torch.empty(0, 3))
+
+
 class LeakByContext(Made):
     """A masked network whose context, unless it is zero, lets every output see the last feature."""
 
@@ -155,6 +163,7 @@ def test_a_wrong_number_of_outputs_is_refused(make, words: str) -> None:
         (lambda: Autoregressive(1, Frozen(1)), (1,), 0),
         (lambda: Autoregressive(3, Frozen(3)), (3,), 0),
         (lambda: Autoregressive(3, Summed()), (3,), 0),
+        (lambda: Autoregressive(3, WithNothing(3)), (3,), 0),
         (lambda: Autoregressive(2, nn.Sequential(MaskedResidualMLP(2, 2 * SIZE, hidden_features=8))), (2,), 0),
         (lambda: Autoregressive(3, nn.Sequential(CausalTransformer(3, 3 * SIZE, hidden_features=8))), (3,), 0),
     ],
@@ -180,6 +189,9 @@ def test_right_networks_work_as_before(make, shape: tuple[int, ...], context: in
         (lambda: Autoregressive(3, Made(3, late=2, by_value=True)), "for feature 0, depend on feature 0"),
         (lambda: Autoregressive(4, OneLeak(4)), "outputs 22 to 43 of this OneLeak, .* feature 1, depend on feature 3"),
         (lambda: Autoregressive(3, LeakByContext(3), context_features=2), "for feature 0, depend on feature 2"),
+        (lambda: Autoregressive(3, mlp(3, 3 * SIZE).bfloat16()), "for feature 0, depend on feature 0"),
+        (lambda: Autoregressive(3, mlp(3, 3 * SIZE).half()), "for feature 0, depend on feature 0"),
+        (lambda: Autoregressive(3, Made(3).bfloat16()), None),
         (lambda: Autoregressive(3, Made(3), order=[2, 0, 1]), None),
     ],
 )

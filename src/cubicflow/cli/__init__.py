@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from cubicflow.extras import need
+
 # Commands in the order of the help. Each command is a function in a file of the same name.
 COMMANDS = ("fit", "evaluate", "compare", "score", "sample", "impute", "judge", "plot", "explore", "export", "doctor")
 
@@ -12,9 +14,9 @@ COMMANDS = ("fit", "evaluate", "compare", "score", "sample", "impute", "judge", 
 def main() -> None:
     """Run the command line. An invalid command prints one line on standard error and exits with status 2."""
     try:
-        import typer
-    except ImportError:
-        sys.exit("the command line needs more packages; install them with: pip install 'cubicflow[cli]'")
+        typer = need("typer", "the command line")
+    except ImportError as error:
+        sys.exit(str(error))
     app = typer.Typer(
         name="cubicflow",
         help="Fit densities of tables with cubic-spline flows: exact log likelihoods, exact samples.",

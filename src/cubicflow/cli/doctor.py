@@ -11,22 +11,7 @@ import typer
 
 from cubicflow import __version__
 from cubicflow.cli.clear_errors import clear_errors
-
-PACKAGES = {
-    "torch": "everything",
-    "safetensors": "saving and loading",
-    "pyarrow": "tables",
-    "matplotlib": "pictures",
-    "typer": "the command line",
-    "rich": "progress in a terminal",
-    "scikit-learn": "the scikit-learn interface and judge",
-    "openpyxl": "spreadsheets",
-    "duckdb": "DuckDB queries",
-    "fsspec": "URLs other than http, s3 and gs",
-    "onnx": "writing ONNX",
-    "onnxscript": "writing ONNX",
-    "triton": "the GPU backend",
-}
+from cubicflow.extras import PACKAGES
 
 
 def doctor() -> None:
@@ -42,11 +27,11 @@ def doctor() -> None:
 
 def packages() -> Iterator[tuple[bool, str, str]]:
     """Yield whether each package is installed, its name, and its version and purpose."""
-    for name, purpose in PACKAGES.items():
+    for name, package in PACKAGES.items():
         try:
-            yield True, name, f"{version(name)}, for {purpose}"
+            yield True, name, f"{version(name)}, for {package.purpose}"
         except PackageNotFoundError:
-            yield False, name, f"not installed; needed for {purpose}"
+            yield False, name, f"not installed; needed for {package.purpose}"
 
 
 def devices() -> Iterator[tuple[bool, str, str]]:

@@ -10,6 +10,7 @@ import typer
 
 from cubicflow.cli.remarks import say_unseen
 from cubicflow.cli.terminal import say
+from cubicflow.progress import clock
 
 if TYPE_CHECKING:
     from cubicflow.clusters import JobResult
@@ -72,8 +73,7 @@ class BlockProgress:
             return
         self.said = now
         left = (now - self.began) / (done - self.before) * (blocks - done)
-        minutes, seconds = divmod(round(left), 60)
-        say(f"block {done:,} of {blocks:,}, {minutes}:{seconds:02} left", err=True)
+        say(f"block {done:,} of {blocks:,}, {clock(left)} left", err=True)
 
 
 def say_job(result: JobResult, kept: str | None) -> None:

@@ -52,8 +52,8 @@ def evaluate(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.honest_score import Score, score_lines, score_warnings
-        from cubicflow.tables.scored_parts import score_parts
+        from cubicflow.tables.run.scored_parts import score_parts
+        from cubicflow.tables.run.verdict import Score, score_lines, score_warnings
 
         job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
         blockwise = job_options(engine, **job)

@@ -109,7 +109,7 @@ def fit(
     given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
         from cubicflow.tables import Reading, TableOptions, fit_table
-        from cubicflow.tables.honest_score import score_lines, score_warnings
+        from cubicflow.tables.run.verdict import score_lines, score_warnings
         from cubicflow.training import TrainingConfig
 
         options = TableOptions(

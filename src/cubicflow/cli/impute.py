@@ -47,7 +47,7 @@ def impute(
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.asking.filled_table import FilledTable, names_of_draws
-        from cubicflow.tables.output import check_output, write_files, write_rows
+        from cubicflow.tables.run.output import check_output, write_files, write_rows
 
         if mode and draws > 1:
             raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")
@@ -62,7 +62,7 @@ def impute(
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
         say_remarks(table)
-        writing: dict[str, Any] = {"formats": fitted.reading.formats, "protect_formulas": protect_formulas}
+        writing: dict[str, Any] = {"notations": fitted.reading.notations, "protect_formulas": protect_formulas}
         if output == STANDARD_OUTPUT:
             write_rows(output, filled.batches(0), fitted.decimals(), **writing)
         else:

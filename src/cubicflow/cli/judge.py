@@ -61,15 +61,15 @@ def judge(
         from cubicflow.flows.serialization import CONFIG_FILE
         from cubicflow.tables import FittedTable, Reading, open_table
         from cubicflow.tables.judging.judge_file import JUDGE_FILE, judgement_text, write_judgement
-        from cubicflow.tables.judging.judged_rows import judge_files, judge_run
-        from cubicflow.tables.output import check_free, is_own
+        from cubicflow.tables.judging.rows import judge_files, judge_run
+        from cubicflow.tables.run.output import check_file, is_own
 
         run = Path(first) if (Path(first) / CONFIG_FILE).is_file() else None
         if output is None and run is not None:
             output = str(run / JUDGE_FILE)
         if output not in (None, STANDARD_OUTPUT):
             own = run is not None and is_own(run, JUDGE_FILE, Path(output))
-            check_free(output, (".json",), overwrite=overwrite or own)
+            check_file(output, (".json",), overwrite=overwrite or own)
         if run is not None:
             if words or drop:
                 raise ValueError("--words and --drop need two tables, not a run; leave them out")

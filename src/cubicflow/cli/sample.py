@@ -60,7 +60,7 @@ def sample(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
-        from cubicflow.tables.output import check_output, write_rows
+        from cubicflow.tables.run.output import check_output, write_rows
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature must be a number above 0, got {temperature:g}")
@@ -82,7 +82,7 @@ def sample(
         options["say"] = _say
         samples = fitted.sample_batches(number, required, temperature, seed, **options)
         writing: dict[str, Any] = {"overwrite": overwrite, "protect_formulas": protect_formulas}
-        write_rows(output, samples, fitted.decimals(required), formats=fitted.reading.formats, **writing)
+        write_rows(output, samples, fitted.decimals(required), notations=fitted.reading.notations, **writing)
 
 
 def _say(text: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from cubicflow.clients.installed import demand
+from cubicflow.extras import need
 from cubicflow.flows import Flow, tabular
 
-demand("nessai", "0.13")
+need("nessai", "cubicflow.clients.nessai")
 
 from nessai.flows.base import BaseFlow  # noqa: E402 - it may be absent
 from nessai.utils import compute_radius  # noqa: E402

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.clients.installed import demand
 from cubicflow.clients.prior_bounds import prior_bounds
 from cubicflow.clients.prior_support import PriorSupport
 from cubicflow.data.rows import Batch
+from cubicflow.extras import need
 from cubicflow.flows import Flow, TabularConfig, tabular
 from cubicflow.training import fit
 from cubicflow.transforms import Compose, Standardise
 
-demand("sbi", "0.26")
+need("sbi", "cubicflow.clients.sbi")
 
 from cubicflow.clients.sbi_estimator import FlowEstimator, flat  # noqa: E402 - it imports sbi, which may be absent
 

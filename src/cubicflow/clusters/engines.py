@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from cubicflow.arguments import unknown_name
 from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.outcomes import Outcome
 from cubicflow.clusters.works import Work
-from cubicflow.near_names import no_such
 from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
 
@@ -43,7 +43,7 @@ def open_engine(
     True
     """
     if name not in ENGINES:
-        raise TableError(no_such("cubicflow", "engine", name, list(ENGINES)))
+        raise TableError(unknown_name("cubicflow", "engine", name, list(ENGINES)))
     if workers is not None and workers < 1:
         raise TableError(f"the number of workers must be 1 or more, got {workers}")
     if name == "local":

@@ -11,17 +11,15 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.outcomes import Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
+from cubicflow.data import parquet_files
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.columnar_file import damaged, difference
-from cubicflow.tables.source import MemoryTable, check_names, fingerprint_blocks
+from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_blocks
+from cubicflow.tables.read.table import Table, check_names, in_memory
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unpacking import check_unpacked
-from cubicflow.tables.watched_files import changed
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16
@@ -63,9 +61,9 @@ class Inputs:
             starts.append(starts[-1] + file.rows)
         return starts
 
-    def empty(self) -> MemoryTable:
+    def empty(self) -> Table:
         """Return a table with these columns and no rows, for checks against the fitted table."""
-        return MemoryTable(self.schema.empty_table(), shown(self.files[0].place))
+        return in_memory(self.schema.empty_table(), shown(self.files[0].place))
 
     def segments(self, block: Block) -> Iterator[Segment]:
         """Yield the segments of files that hold the rows of a block, in order."""
@@ -118,7 +116,7 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
             if own.equals(schema):
                 files.append(InputFile(file, rows, stamped))
                 continue
-            how = difference(shown(files[0].place), schema, shown(file), own)
+            how = parquet_files.difference(shown(files[0].place), schema, shown(file), own)
             problem = TableError(f"{shown(place)}: the files are not parts of one table: {how}")
         assert problem is not None  # noqa: S101 - for the type checker
         if not skip:
@@ -137,12 +135,12 @@ def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
     try:
         stamped = stamp(place)
         store, path = opened(place)
-        with readable_errors(place), store.open_input_file(path) as stream:
-            try:
-                with parquet.ParquetFile(stream) as file:
-                    return without_views(file.schema_arrow), file.metadata.num_rows, stamped
-            except (pa.ArrowException, EOFError, OSError) as error:
-                raise TableError(damaged(shown(place), error)) from None
+        with (
+            readable_errors(place),
+            store.open_input_file(path) as stream,
+            parquet_files.opened(stream, shown(place), TableError) as file,
+        ):
+            return without_views(file.schema_arrow), file.metadata.num_rows, stamped
     except TableError as error:
         return error
 
@@ -157,24 +155,23 @@ def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
     if stamp(place) != segment.file.stamp:
         raise changed(shown(place))
     batches: list[pa.RecordBatch] = []
-    with readable_errors(place), store.open_input_file(path) as stream:
-        try:
-            with parquet.ParquetFile(stream) as file:
-                groups, before = _groups(file.metadata, segment)
-                row, unpacked = before, 0
-                for batch in file.iter_batches(READ_ROWS, row_groups=groups, columns=list(columns)):
-                    start, row = row, row + len(batch)
-                    if row <= segment.first:
-                        continue
-                    unpacked += batch.nbytes
-                    check_unpacked(shown(place), segment.file.stamp.size, unpacked)
-                    batch.validate(full=True)  # a damaged page can decode into offsets outside the buffer
-                    first = max(segment.first - start, 0)
-                    batches.append(batch.slice(first, min(segment.last - start, len(batch)) - first).select(columns))
-                    if row >= segment.last:
-                        break
-        except (pa.ArrowException, EOFError, OSError) as error:
-            raise TableError(damaged(shown(place), error)) from None
+    with (
+        readable_errors(place),
+        store.open_input_file(path) as stream,
+        parquet_files.opened(stream, shown(place), TableError) as file,
+    ):
+        groups, row = _groups(file.metadata, segment)
+        unpacked = 0
+        for batch in parquet_files.checked_batches(file, columns, READ_ROWS, groups):
+            start, row = row, row + len(batch)
+            if row <= segment.first:
+                continue
+            unpacked += batch.nbytes
+            check_unpacked(shown(place), segment.file.stamp.size, unpacked)
+            first = max(segment.first - start, 0)
+            batches.append(batch.slice(first, min(segment.last - start, len(batch)) - first))
+            if row >= segment.last:
+                break
     found = pa.Table.from_batches(batches)
     if len(found) != segment.last - segment.first:
         raise changed(shown(place))

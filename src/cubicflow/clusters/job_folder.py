@@ -41,7 +41,7 @@ from cubicflow.clusters.stores import (
     stamp,
     write_whole,
 )
-from cubicflow.plain_files import InUseError, NotPlainError, take_lock
+from cubicflow.files import InUseError, NotPlainError, take_lock
 from cubicflow.tables.table_error import TableError, some
 
 JOB = "_job.json"

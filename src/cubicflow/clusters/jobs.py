@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cubicflow.arguments import unknown_name, whole_number
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
 from cubicflow.clusters.engines import Run, open_engine
 from cubicflow.clusters.inputs import Inputs, plan_inputs
@@ -19,12 +20,11 @@ from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
-from cubicflow.near_names import no_such
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import FittedTable
-from cubicflow.tables.honest_score import Used
-from cubicflow.tables.scored_parts import ScoredParts
-from cubicflow.tables.source import PARTS
+from cubicflow.tables.run.scored_parts import ScoredParts
+from cubicflow.tables.run.verdict import Used
+from cubicflow.tables.schema.split import PARTS
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")
@@ -79,7 +79,7 @@ def score_files(
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
         if unknown := [name for name in keys if name not in inputs.schema.names]:
-            raise TableError(no_such(shown(data), "column", unknown[0], inputs.schema.names))
+            raise TableError(unknown_name(shown(data), "column", unknown[0], inputs.schema.names))
         options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
         options |= {"unseen": unseen, "on_error": on_error}
         folder = JobFolder(output)
@@ -128,8 +128,7 @@ def sample_files(
     ...     pa.parquet.read_table(f"{folder}/rows").shape
     (100, 2)
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise TableError(f"the number of samples must be a whole number, 0 or more, got {number!r}")
+    number = whole_number("the number of samples", number, 0)
     with open_engine(engine, **how) as start:
         model = _model(run)
         folder = JobFolder(output)

@@ -23,11 +23,10 @@ from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.engines import Run
 from cubicflow.clusters.outcomes import Outcome
 from cubicflow.clusters.works import Work
+from cubicflow.extras import need
 from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
 
-EXTRA = "pip install 'cubicflow[ray]'"
-OLDEST = (2, 50)  # oldest supported version of Ray
 PATIENCE = 5.0  # seconds to wait for a connection to a cluster
 
 
@@ -103,15 +102,8 @@ def _stderr_silenced() -> Iterator[None]:
 
 
 def checked_ray() -> Any:
-    """Import Ray. Raises ImportError if Ray is not installed, and TableError if it is too old."""
-    try:
-        import ray
-    except ImportError:
-        raise ImportError(f"the engine ray needs Ray, which is not installed; use: {EXTRA}") from None
-    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
-    if version < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise TableError(f"Ray {ray.__version__} is too old, {wanted} or newer is needed; use: {EXTRA} --upgrade")
+    """Import Ray. Raises ImportError if Ray is not installed or too old."""
+    need("ray", "the engine ray")
     import ray.data
 
     return ray

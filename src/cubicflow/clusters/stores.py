@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cubicflow.atomic_files import write_atomically
-from cubicflow.tables.files.fetched import EXTRA, with_limited_retries, without_secrets
-from cubicflow.tables.files.places import URL, URL_AS_PATH
+from cubicflow.extras import install
+from cubicflow.files import write_atomically
+from cubicflow.tables.read.fetched import file_system, without_secrets
+from cubicflow.tables.read.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
 
-BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 MAGIC = frozenset("*?[")
 ENDINGS = (".parquet", ".pq")
 
@@ -51,7 +51,7 @@ def readable_errors(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise TableError(f"{shown(place)}: there is no such file or folder; check the name") from None
     except ImportError as error:
-        more = f"use: {EXTRA}, or install the package of this kind of store"
+        more = f"use: {install('fsspec')}, or install the package of this kind of store"
         raise TableError(f"{shown(place)}: {_line(error)}; {more}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         remote = "; check the address and the credentials" if URL.fullmatch(place) else ""
@@ -79,17 +79,8 @@ def opened(place: str) -> tuple[Any, str]:
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
-    scheme = urlsplit(place).scheme.lower()
     with readable_errors(place):
-        if scheme in BY_ARROW:
-            store, path = fs.FileSystem.from_uri(with_limited_retries(place))
-            return store, path
-        try:
-            import fsspec
-        except ImportError:
-            raise TableError(f"{shown(place)}: such URLs need fsspec, which is not installed; use: {EXTRA}") from None
-        files, path = fsspec.core.url_to_fs(place)
-        return fs.PyFileSystem(fs.FSSpecHandler(files)), path
+        return file_system(place)
 
 
 def is_local(place: str) -> bool:

@@ -26,8 +26,9 @@ from cubicflow.clusters.stores import shown
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
-from cubicflow.tables.honest_score import ScoreOfRows
-from cubicflow.tables.source import PARTS, MemoryTable
+from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.run.verdict import ScoreOfRows
+from cubicflow.tables.schema.split import PARTS
 from cubicflow.tables.table_error import TableError
 
 Places = NDArray[np.int64]
@@ -138,7 +139,7 @@ class RowsWork(Work):
         appended to ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
         """
         try:
-            return [(places, scored(MemoryTable(rows, "the rows")))]
+            return [(places, scored(in_memory(rows, "the rows")))]
         except TableError as error:
             if len(rows) > 1:
                 middle = len(rows) // 2
@@ -176,7 +177,7 @@ class ScoreWork(RowsWork):
         rows, skipped, places = self.read(block)
         unseen: Counter[str] = Counter()
 
-        def scored(table: MemoryTable) -> Floats:
+        def scored(table: Table) -> Floats:
             counts: Counter[str] = Counter()
             how: dict[str, Any] = {"observed_only": self.observed_only, "unseen": self.unseen, "counts": counts}
             batches = self.model.score_batches(table, self.missing, **how)
@@ -236,7 +237,7 @@ class EvaluateWork(RowsWork):
         rows, skipped, places = self.read(block)
         unseen: Counter[str] = Counter()
 
-        def scored(table: MemoryTable) -> list[Any]:
+        def scored(table: Table) -> list[Any]:
             return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
 
         sums = Sums()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cubicflow.atomic_files import replacing
 from cubicflow.data.cache_folder import cache_folder
 from cubicflow.data.plane import GaussianGrid, ImageDensity
+from cubicflow.files import replacing
 
 POINTS = 100_000
 BUILT_IN: dict[str, Callable[[], GaussianGrid | ImageDensity]] = {

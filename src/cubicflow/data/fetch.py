@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from cubicflow.atomic_files import replacing
+from cubicflow.files import replacing
 
 CHUNK = 1 << 20
 Progress = Callable[[int, int | None], None]  # bytes so far; total bytes, None if the server does not send them

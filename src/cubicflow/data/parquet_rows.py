@@ -24,8 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow.arguments import unknown_name
 from cubicflow.data.rows import SPLIT, Batch, Order, Rows, TensorRows, derive_seed
-from cubicflow.near_names import no_such
+from cubicflow.extras import need
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +53,7 @@ class ParquetRows(Rows):
     """Rows of one or more Parquet files.
 
     Args:
-        paths: a file, a folder of ``*.parquet`` files, or several files with the same schema.
+        paths: a file, a folder of Parquet files, which is searched recursively, or several files with the same schema.
         columns: the columns of x. Default: all columns that are not in ``context`` or ``weights``.
         context: the columns that x is conditioned on.
         weights: the column of row weights.
@@ -86,7 +87,7 @@ class ParquetRows(Rows):
         named = [*(columns or ()), *context, *([weights] if weights else ()), *(read or ())]
         for name in named:
             if name not in schema.names:
-                raise ValueError(no_such(str(self.paths[0]), "column", name, schema.names))
+                raise ValueError(unknown_name(str(self.paths[0]), "column", name, schema.names))
         if encode is None:
             taken = {*context, weights}
             x_columns = list(columns) if columns is not None else [name for name in schema.names if name not in taken]
@@ -147,14 +148,14 @@ class ParquetRows(Rows):
 
     def _chunks(self, groups: Iterable[int]) -> Iterator[Batch]:
         """Yield the rows of these groups in batches of at most CHUNK_ROWS rows."""
-        import pyarrow.parquet as pq
+        from cubicflow.data.parquet_files import checked_batches, opened
 
         for group in (self.groups[g] for g in groups):
             # Memory-mapped and not pre-buffered: only the pages in use of a huge row group are in memory.
-            opened = {"metadata": self.footers[group.path], "memory_map": True, "pre_buffer": False}
-            with pq.ParquetFile(group.path, **opened) as file:
+            how: dict[str, Any] = {"metadata": self.footers[group.path], "memory_map": True, "pre_buffer": False}
+            with opened(group.path, group.path, **how) as file:
                 row = group.first_row
-                for part in file.iter_batches(CHUNK_ROWS, row_groups=[group.number], columns=self.read):
+                for part in checked_batches(file, self.read, CHUNK_ROWS, [group.number]):
                     kept = self._kept(row, part.num_rows)
                     row += part.num_rows
                     batch = Batch(*self.encode(part))
@@ -270,11 +271,15 @@ def _concatenate(batches: Sequence[Batch]) -> Batch:
 
 
 def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    need("pyarrow", "reading Parquet")
+    from cubicflow.data.parquet_files import files_in
+
     given = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     files: list[Path] = []
     for path in given:
-        found = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        if not found:
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such file or folder; check the path")
+        if not (found := files_in(path)):
             raise ValueError(f"the folder {path} has no *.parquet files; give a folder that has some")
         files += found
     if not files:
@@ -284,22 +289,15 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 def _survey(paths: list[Path]) -> tuple[Any, list[RowGroup], dict[Path, Any]]:
     """Return the common schema, all row groups and the footer of each file. Reads only the footers."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ImportError("reading Parquet needs pyarrow: pip install 'cubicflow[cli]'") from None
-    from pyarrow import ArrowInvalid
+    from cubicflow.data.parquet_files import difference, opened
 
     schema, rows = None, 0
     groups, footers = [], {}
     for path in paths:
-        try:
-            with pq.ParquetFile(path, memory_map=True) as file:
-                found, metadata = file.schema_arrow, file.metadata
-        except ArrowInvalid as error:
-            raise ValueError(f"{path} is not a complete Parquet file ({error}); write it again") from None
+        with opened(path, path, memory_map=True) as file:
+            found, metadata = file.schema_arrow, file.metadata
         if schema is not None and not found.equals(schema):
-            raise ValueError(f"{path} has other columns than {paths[0]}; all files of a table need the same schema")
+            raise ValueError(f"the files are not parts of one table: {difference(paths[0], schema, path, found)}")
         schema, footers[path] = found, metadata
         for index in range(metadata.num_row_groups):
             count = metadata.row_group(index).num_rows

@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cubicflow.extras import need
+
 Points = NDArray[np.float32]
 Values = NDArray[np.float64]
 
@@ -240,12 +242,9 @@ def read_grey(
     _power_of_two(size)
     if fit not in ("crop", "stretch"):
         raise ValueError(f"fit must be 'crop' or 'stretch', got {fit!r}")
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError as error:
-        raise ImportError(
-            "reading pictures needs Pillow, which comes with matplotlib: pip install matplotlib"
-        ) from error
+    need("pillow", "reading pictures")
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     path = _grace_hopper() if path is None else Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such picture: {path}; check the path")
@@ -272,12 +271,9 @@ def read_grey(
 
 
 def _grace_hopper() -> Path:
-    try:
-        from matplotlib import cbook
-    except ImportError as error:
-        raise ImportError(
-            "the built-in picture comes with matplotlib: pip install matplotlib, or give the path of a picture"
-        ) from error
+    need("matplotlib", "the built-in picture")
+    from matplotlib import cbook
+
     return Path(str(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)))
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cubicflow.arguments import unknown_name
 from cubicflow.data.row_summary import Summary
-from cubicflow.near_names import no_such
-from cubicflow.nets.draws import own_generator
-from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.precision import exact_linear
+from cubicflow.nets.rng import current_generator
 
 KINDS = ("mirror", "square")  # kinds of image symmetries
 LOG_DET_ERROR = 1e-4  # nats; tolerance of log |det| for rounding of float32 matrices
@@ -109,7 +109,7 @@ class Symmetries:
         if len(shape) not in (2, 3) or min(shape) < 1:
             raise ValueError(f"shape must be (height, width) or (channels, height, width), got {tuple(shape)}")
         if kind not in KINDS:
-            raise ValueError(no_such("of_image", "kind", kind, KINDS))
+            raise ValueError(unknown_name("of_image", "kind", kind, KINDS))
         if kind == "square" and shape[-2] != shape[-1]:
             raise ValueError(f"kind='square' needs height = width, got shape {tuple(shape)}; use kind='mirror'")
         size = prod(shape)
@@ -164,7 +164,7 @@ class Symmetries:
         """
         self._check(x)
         every = exact_linear(x, self.matrices.to(x).flatten(0, 1)).unflatten(1, (len(self), self.features))  # (N, S, D)
-        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device, generator=own_generator(x.device))
+        drawn = torch.randint(len(self), (len(x), 1, 1), device=x.device, generator=current_generator(x.device))
         images: Tensor = every.gather(1, drawn.expand(-1, 1, self.features)).squeeze(1)
         return images
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 
 LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 
@@ -41,6 +41,7 @@ class Base(nn.Module, ABC):
     support: constraints.Constraint = constraints.real
     context_features: int = 0
     noise: str | None = None  # what :meth:`from_noise` takes, in words; None if it takes draws of the base itself
+    tempered: bool = True  # whether temperatures other than 1 have a meaning
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -78,21 +79,26 @@ class Base(nn.Module, ABC):
         """Return the constructor's arguments."""
         return {"features": self.features}
 
-    def _check(self, z: Tensor) -> None:
+    def _check(self, z: Tensor, temperature: float) -> None:
         if z.shape[-1] != self.features:
             raise ValueError(f"{type(self).__name__} expects {self.features} features, got {z.shape[-1]}")
+        self._check_temperature(temperature)
 
+    def _check_temperature(self, temperature: float) -> None:
+        if not self.tempered and temperature != 1:
+            raise ValueError(
+                f"a base with uniform noise supports only temperature 1, got {temperature!r}; use a flow with a normal "
+                "base for tempered samples"
+            )
+        if not (math.isfinite(temperature) and temperature >= 0):
+            raise ValueError(f"temperature must be a finite number, at least 0 (0 gives the mode), got {temperature!r}")
 
-def check_uniform_temperature(temperature: float) -> None:
-    """Raise a ValueError unless the temperature is 1. Uniform noise has no tempered form."""
-    if temperature != 1:
-        raise ValueError(
-            f"a base with uniform noise supports only temperature 1, got {temperature!r}; use a flow with a normal "
-            "base for tempered samples"
-        )
+    def _normal(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """Draw standard normal numbers, (n, features)."""
+        like = self.anchor
+        return torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
 
-
-def check_temperature(temperature: float) -> None:
-    """Raise a ValueError unless the temperature is finite and at least 0."""
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature must be a finite number, at least 0 (0 gives the mode), got {temperature!r}")
+    def _uniform(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """Draw uniform numbers in [0, 1), (n, features)."""
+        like = self.anchor
+        return torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_uniform_temperature
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.distributions.normal import StandardNormal
 from cubicflow.distributions.uniform import Uniform
 
@@ -28,6 +28,8 @@ class ByColumn(Base):
     tensor([-0.9189,    -inf])
     """
 
+    tempered = False
+
     def __init__(self, domains: Sequence[str]) -> None:
         super().__init__(len(domains))
         self.domains = list(domains)
@@ -44,14 +46,10 @@ class ByColumn(Base):
         return {"domains": self.domains}
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
-        self._check(z)
-        check_uniform_temperature(temperature)
+        self._check(z, temperature)
         inside = torch.where((z < 0) | (z > 1), -torch.inf, 0 * z)  # 0 * z keeps NaN
         return torch.where(self.real, -z.square() / 2 - LOG_SQRT_2PI, inside).sum(-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        check_uniform_temperature(temperature)
-        like = self.anchor
-        normal = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
-        uniform = torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
-        return torch.where(self.real, normal, uniform)
+        self._check_temperature(temperature)
+        return torch.where(self.real, self._normal(n, generator), self._uniform(n, generator))

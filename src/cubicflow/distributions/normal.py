@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_temperature
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 
 
 class StandardNormal(Base):
@@ -20,18 +20,15 @@ class StandardNormal(Base):
     noise = "standard normal"
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
-        self._check(z)
-        check_temperature(temperature)
+        self._check(z, temperature)
         if temperature == 0:  # all mass is at the mode
             return torch.where((z == 0).all(-1), torch.inf, -torch.inf)
         log_norm = self.features * (LOG_SQRT_2PI + math.log(temperature))
         return -(z / temperature).square().sum(-1) / 2 - log_norm
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        check_temperature(temperature)
-        like = self.anchor
-        z = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
-        return temperature * z
+        self._check_temperature(temperature)
+        return temperature * self._normal(n, generator)
 
     def as_normal(self) -> tuple[Tensor, Tensor]:
         zeros = self.anchor.expand(self.features)

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
-from cubicflow.distributions.base import LOG_SQRT_2PI, Base, check_temperature
+from cubicflow.arguments import config_of, positive
+from cubicflow.distributions.base import LOG_SQRT_2PI, Base
+from cubicflow.nets.precision import widened
+from cubicflow.nets.rng import normal_start
 
 
 class NormalMixture(Base):
@@ -45,20 +47,13 @@ class NormalMixture(Base):
         self.spread = spread
         self.seed = seed
         self.logits = nn.Parameter(torch.zeros(components))
-        self.means = nn.Parameter(self._draw_means())
+        self.means = nn.Parameter(spread * normal_start((components, features), seed, self.logits))
         self.log_scales = nn.Parameter(torch.zeros(components, features))
         # The strict lower triangle holds S. The rest is unused.
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
 
-    def _draw_means(self) -> Tensor:
-        shape = self.components, self.features
-        if self.logits.device.type == "meta":  # meta tensors have a shape but no values to draw
-            return torch.empty(shape)
-        drawn = torch.randn(shape, device="cpu", generator=torch.Generator().manual_seed(self.seed))
-        return self.spread * drawn.to(self.logits)
-
     def config(self) -> dict[str, Any]:
-        return arguments(self, "features", "components", "correlated", "spread", "seed")
+        return config_of(self, "features", "components", "correlated", "spread", "seed")
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:
@@ -79,8 +74,7 @@ class NormalMixture(Base):
         return self
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
-        self._check(z)
-        check_temperature(temperature)
+        self._check(z, temperature)
         if temperature == 0:
             return torch.where((z == self._mode()).all(-1), torch.inf, -torch.inf)
         log_scales = self.log_scales + math.log(temperature)
@@ -91,19 +85,18 @@ class NormalMixture(Base):
         return torch.logsumexp(self.logits.log_softmax(0) - parts.sum(-1), dim=-1)
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        check_temperature(temperature)
-        like = self.anchor
+        self._check_temperature(temperature)
         if temperature == 0:
             return self._mode().expand(n, -1)
         weights = self.logits.softmax(0).detach()
         picks = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
-        noise = torch.randn(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
-        picks = picks.to(like.device)
-        offsets = temperature * self.log_scales.exp()[picks] * noise
+        picks = picks.to(weights.device)
+        offsets = temperature * self.log_scales.exp()[picks] * self._normal(n, generator)
         if self.shears is not None:
-            eye = torch.eye(self.features, dtype=like.dtype, device=like.device)
-            shears = (eye + self.shears.tril(-1))[picks]
-            offsets = torch.linalg.solve_triangular(shears, offsets[..., None], upper=False, unitriangular=True)[..., 0]
+            shears = self.shears.tril(-1)[picks]  # the solver takes the diagonal to be 1
+            columns = widened(offsets)[..., None]
+            columns = torch.linalg.solve_triangular(shears.to(columns), columns, upper=False, unitriangular=True)
+            offsets = columns[..., 0].to(offsets.dtype)
         return self.means[picks] + offsets
 
     def as_normal(self) -> tuple[Tensor, Tensor] | None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from cubicflow.distributions.base import Base, check_uniform_temperature
+from cubicflow.distributions.base import Base
 
 
 class Uniform(Base):
@@ -18,14 +18,13 @@ class Uniform(Base):
 
     support = constraints.unit_interval
     noise = "uniform on [0, 1)"
+    tempered = False
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
-        self._check(z)
-        check_uniform_temperature(temperature)
+        self._check(z, temperature)
         outside = ((z < 0) | (z > 1)).any(-1)
         return torch.where(outside, -torch.inf, 0 * z.sum(-1))  # 0 * z keeps NaN
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        check_uniform_temperature(temperature)
-        like = self.anchor
-        return torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+        self._check_temperature(temperature)
+        return self._uniform(n, generator)

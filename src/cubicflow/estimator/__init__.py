@@ -12,15 +12,12 @@ density, conditional                        the two estimators
 imputer            imputation of missing values, by a model of columns
 """
 
-try:
-    import sklearn  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        "the estimators need scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'"
-    ) from error
+from cubicflow.extras import need
 
-from cubicflow.estimator.conditional import CubicFlowConditional
-from cubicflow.estimator.density import CubicFlowDensity
-from cubicflow.estimator.imputer import CubicFlowImputer
+need("scikit-learn", "cubicflow.estimator")
+
+from cubicflow.estimator.conditional import CubicFlowConditional  # noqa: E402 - it imports scikit-learn
+from cubicflow.estimator.density import CubicFlowDensity  # noqa: E402
+from cubicflow.estimator.imputer import CubicFlowImputer  # noqa: E402
 
 __all__ = ["CubicFlowConditional", "CubicFlowDensity", "CubicFlowImputer"]

@@ -13,11 +13,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.conditional_members import make_member, regressions
 from cubicflow.estimator.cross_fitting import train
 from cubicflow.estimator.density_members import FEWEST_ROWS
-from cubicflow.estimator.flow_estimator import FlowEstimator, draw_seed, joined, private_randomness, whole_number
+from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, joined, private_randomness
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_weights, encode
@@ -32,7 +33,7 @@ BEYOND_ALL_ROWS = 0.5 - 1e-9  # half-width in levels, used if there are too few 
 WIDEST = 0.5 - 2.0**-53  # largest half-width in levels: 0.5 + WIDEST is the largest float64 below 1
 
 
-class CubicFlowConditional(RegressorMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
+class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[misc] # sklearn has no types
     """Estimator of the density p(y | X) of one or several columns y, by conditional cubic-spline flows.
 
     With up to 5,000 rows, the density is a mixture of members. Each member is trained without one fold of the rows. A

@@ -15,8 +15,8 @@ from cubicflow.estimator.expectation_maximisation import Normals, shrunk
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.nets import ResidualMLP
-from cubicflow.nets.draws import seeded
 from cubicflow.nets.residual_net import ResidualBlock
+from cubicflow.nets.rng import seeded
 from cubicflow.transforms import Compose, Coupling, ElementMap
 
 RIDGES = (1e-3, 1.0, 10.0, 100.0, 1e3)  # ridge penalties, in rows of standardised context

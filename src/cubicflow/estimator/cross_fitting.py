@@ -18,10 +18,10 @@ from torch import Tensor
 from cubicflow.data.rows import Batch
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
+from cubicflow.progress import Progress
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.progress import Progress
 from cubicflow.training.step import Step
 
 CLIP_NORM = 5.0

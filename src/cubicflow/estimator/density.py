@@ -11,10 +11,11 @@ import torch
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.density_columns import fit_columns
 from cubicflow.estimator.density_members import fit_ensemble
-from cubicflow.estimator.flow_estimator import FlowEstimator, draw_seed, private_randomness, whole_number
+from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.weighted_rows import Floats, encode
 from cubicflow.tables import TableEncoder
@@ -22,14 +23,14 @@ from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
-from cubicflow.tables.source import Missing
+from cubicflow.tables.schema.usable_rows import Missing
 
 SAMPLE_ROWS = 1 << 14
 COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns
 
 
 @dataclass(eq=False, repr=False)
-class CubicFlowDensity(DensityMixin, FlowEstimator):  # type: ignore[misc] # sklearn has no types
+class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] # sklearn has no types
     """Estimator of the density of a table's rows, by cubic-spline flows or by a model of columns.
 
     Frames with categories, stepped numbers, missing values or atoms are fitted by a model of columns, as in

@@ -23,8 +23,8 @@ from cubicflow.estimator.expectation_maximisation import Normals, fit_normals
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.nets import ResidualMLP
-from cubicflow.nets.draws import seeded
-from cubicflow.training.progress import Progress
+from cubicflow.nets.rng import seeded
+from cubicflow.progress import Progress
 from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
 

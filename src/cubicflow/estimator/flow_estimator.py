@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
@@ -29,19 +30,19 @@ from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.packed_flows import pack, unpack
-from cubicflow.nets.draws import drawing_from
+from cubicflow.nets.rng import use_generator
+from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import Schema, TableEncoder
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
-from cubicflow.training.progress import Progress, make_progress
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
 
 
 @dataclass(eq=False, repr=False)
-class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
+class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
     """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
 
     The fields with a default are constructor arguments, which the subclasses document.
@@ -181,20 +182,13 @@ class FlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
 @contextmanager
 def private_randomness(seed: int) -> Iterator[np.random.Generator]:
     """Draw random numbers inside the block from private generators of torch and NumPy; yield the NumPy generator."""
-    with drawing_from(torch.Generator().manual_seed(seed)):
+    with use_generator(torch.Generator().manual_seed(seed)):
         yield np.random.default_rng(seed)
 
 
 def draw_seed(random_state: Any) -> int:
     """Return an integer seed from scikit-learn's ``random_state``."""
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def whole_number(name: str, value: Any, at_least: int) -> int:
-    """Return ``value`` as an int; raise ValueError unless it is an integer of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be a whole number, {at_least} or more, got {value!r}")
-    return int(value)
 
 
 def joined(first: pa.Table, second: pa.Table) -> pa.Table:

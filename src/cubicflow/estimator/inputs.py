@@ -17,7 +17,9 @@ from cubicflow.tables.cell_encoder import PlainReader
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.source import MemoryTable, Missing, Undivided
+from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.schema.split import Undivided
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import some
 
 WEIGHTS = "sample_weight of fit"
@@ -134,7 +136,7 @@ def infer_typed(
         drop=tuple(constant),
         missing=missing,
     )
-    found = infer(MemoryTable(rows.combine_chunks()), options, Undivided(), atoms=missing is Missing.MODEL)
+    found = infer(in_memory(rows.combine_chunks()), options, Undivided(), atoms=missing is Missing.MODEL)
     return replace(found, schema=Schema(tuple(c for c in found.schema.columns if c.role != "weights")))
 
 
@@ -154,7 +156,7 @@ def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
 
 
 def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:
-    table = MemoryTable(rows.combine_chunks(), name)
+    table = in_memory(rows.combine_chunks(), name)
     batch = next(table.batches(schema.check(table), rows=max(len(rows), 1)), None)
     if batch is None:
         raise TableError(f"{name}: there are no rows; give at least one")

@@ -2,16 +2,18 @@
 
 The modules, each built on the ones above it:
 
-    framed                        a JSON header and arrays as one binary answer
+    framed                        a JSON header and arrays as one binary answer, in safetensors
     shown_columns, even_points    a column as the page shows it: axis, bins, labels; evenly spread points of a density
     kept_rows                     rows that keep the constraints of the fit
     pool, answers                 a pool of rows with the distribution of every cell; conditional densities
     subject, opened_run           one run: its model, its rows and its problems; reopened when the folder changes
     overview, row_scores, flow_layers, pictures
                                   the data of each view
+    threads                       threads with idle work, and jobs that end when their browser leaves
+    questions, samples            the values of a question; drawn rows that meet conditions
     first_picture, early_app      the kept first picture, and the routes that need no torch
-    workers, guard, app, server   threads, access control, routes, the server
-    static/                       the page: one HTML file, one stylesheet, a module for each view, uPlot
+    guard, app, server            access control, routes, the server
+    static/                       the page: one HTML file, one stylesheet, a module for each view
 
 All numbers about the model come from the layers below. Nothing here is imported before the command runs.
 """

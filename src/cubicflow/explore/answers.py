@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.explore.pool import Pool, law_masses, log_chances
+from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import LEVELS, ShownColumn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.conditions import Given
@@ -113,7 +113,7 @@ class Asker:
         """
         question = Question(self.pool.model, self.pool.encoder, given, self.fitted.constraints)
         generator = torch.Generator().manual_seed(seed)
-        if not question.walk.allowed and self._paths(question, len(self.columns)) is None:
+        if not question.walk.sets and self._paths(question, len(self.columns)) is None:
             return self._unconditional(question)
         begun = self._begun(question, generator, refine=refine)
         found = self._counted(question.walk, begun)
@@ -162,7 +162,7 @@ class Asker:
     def _pivot(self, walk: Walk) -> tuple[int, NDArray[np.int64], Floats, int]:
         """Return the pivot, the pool's rows that meet earlier conditions, their log weights, and the rows tried."""
         best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
-        conditioned = sorted(walk.allowed)
+        conditioned = sorted(walk.sets)
         for i in reversed(conditioned):
             seen = min(FIRST_ROWS, self.pool.size)
             rows, log_weight = self._weighed(walk, i, 0, seen)
@@ -183,13 +183,13 @@ class Asker:
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
         y, _ = self.pool.all()
         rows = np.arange(first, min(last, len(y)))
-        for i in sorted(walk.allowed):
+        for i in sorted(walk.sets):
             if i < pivot:
-                rows = rows[walk.allowed[i].contains(y[rows, i])]
+                rows = rows[walk.sets[i].contains(y[rows, i])]
         rows = rows[walk.keeps(y[rows], pivot)]
         if not len(rows):
             return rows, np.empty(0)
-        return rows, log_chances(self.pool, pivot, walk.law(pivot), walk, rows)
+        return rows, self.pool.all()[1][pivot].take(rows).log_mass(walk.cells(pivot))
 
     @torch.no_grad()
     def _walked(
@@ -207,10 +207,8 @@ class Asker:
         kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
         chosen = rows[kept]
         particles = walk.begun(y[chosen], pivot)
-        drawn, log_drawn = walk.law(pivot).draw(*laws[pivot].take(chosen), generator)
-        walk.settle(particles, pivot, *walk.ruled(particles, pivot, drawn, log_drawn))
-        particles.log_weight = log_kept.copy()
-        walk.check(particles, pivot)
+        walk.draw(particles, pivot, laws[pivot].take(chosen), generator)
+        particles.log_weight = np.where(np.isfinite(particles.log_weight), log_kept, -math.inf)
         for i in range(pivot + 1, walk.last + 1):
             walk.step(particles, i, generator)
         total = float(np.logaddexp.reduce(particles.log_weight)) - math.log(seen)
@@ -242,19 +240,18 @@ class Asker:
             particles = particles.take(kept)
             particles.log_weight = log_kept
         for i in range(begun.stop(walk), len(walk.columns)):
-            log_outcomes, params = walk.model.column_law(i, particles.tokens, particles.kinds)
+            law = walk.law(i, particles)
             if not walk.is_determined(i):
-                masses = law_masses(self.columns[i], walk.columns[i], walk.cells[i], log_outcomes, params)
-                found[i] = averaged(masses, particles.log_weight, exact)
+                found[i] = averaged(self.columns[i].law_masses(law), particles.log_weight, exact)
             if exact is not None:  # resample rows from the enumerated paths
                 chooser = np.random.default_rng(generator.initial_seed())
                 rows = resample(particles.log_weight, DRAWN_ON, chooser)
                 particles, exact = particles.take(rows), None
                 particles.log_weight = np.zeros(len(rows))
-                log_outcomes = log_outcomes[torch.from_numpy(rows)]
-                params = None if params is None else params[torch.from_numpy(rows)]
-            y, log_weight = walk.law(i).draw(log_outcomes, params, generator)
-            walk.settle(particles, i, walk.ruled(particles, i, y, log_weight)[0])
+                law = law.take(rows)
+            log_weight = particles.log_weight
+            walk.draw(particles, i, law, generator)
+            particles.log_weight = log_weight  # columns after the last set keep all weights
             drawn = counted(self.columns[i], particles.y[:, i], particles.log_weight)
             found[i] = drawn if walk.is_determined(i) else replace(found[i], quantiles=drawn.quantiles)
         return found
@@ -284,7 +281,7 @@ class Asker:
             if i <= walk.last or walk.is_determined(i):
                 found[i] = counted(column, y[rows, i], equal)
             else:
-                mean = averaged(law_masses(column, walk.columns[i], walk.cells[i], *laws[i].take(rows)), equal)
+                mean = averaged(column.law_masses(laws[i].take(rows)), equal)
                 found[i] = replace(mean, quantiles=column.quantiles(y[rows, i]))
         return self._in_order(found, 1.0, 0.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -42,3 +42,9 @@ def early_app(kept: Mapping[str, bytes], token: str, port: int) -> tuple[Guard, 
 
     routes = [*page_routes(), *(route(name, content) for name, content in kept.items())]
     return Guard(Starlette(routes=routes), token, port), answers
+
+
+def failed_app(reason: str, token: str, port: int) -> Guard:
+    """Return an application that shows the page, and answers everything else by the reason of a failure."""
+    routes = [*page_routes(), Mount("/api", JSONResponse({"error": reason}, 500))]
+    return Guard(Starlette(routes=routes), token, port)

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from cubicflow.atomic_files import write_atomically
 from cubicflow.data.cache_folder import cache_folder
 from cubicflow.explore.framed import framed, unframed
-from cubicflow.plain_files import check_plain
+from cubicflow.files import check_plain, write_atomically
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 ROUTES = ("run", "columns", "data")

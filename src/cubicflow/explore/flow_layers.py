@@ -17,7 +17,6 @@ from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.transforms import Compose, Transform
 
 POINTS = 161  # points of a drawn spline
@@ -46,13 +45,10 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
     for i, name in enumerate(subject.encoder.order):
-        params = laws[i].params
-        if params is None:
+        if laws[i].params is None:
             continue
-        closed = subject.encoder.cells[name].closed
-        values = unit_spline(u.expand(ROWS, -1), params[:ROWS, None].double(), closed=closed)[0]
         layers.append({"name": name, "feature": None})
-        curves.append(values.float().numpy())
+        curves.append(laws[i].take(slice(ROWS)).distribution(u).float().numpy())
     context = spelled(subject.usual)
     header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
     arrays = {"x": u.float().numpy()}

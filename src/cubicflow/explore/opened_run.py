@@ -30,9 +30,10 @@ from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.files.places import is_path
 from cubicflow.tables.fitted import SECTION
-from cubicflow.tables.source import RowSample, pieces
+from cubicflow.tables.read.places import is_path
+from cubicflow.tables.schema.split import RowSample
+from cubicflow.tables.schema.usable_rows import pieces
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 

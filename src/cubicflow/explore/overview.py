@@ -16,9 +16,9 @@ from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.subject import ArraySubject, ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.honest_score import Score, score_warnings, verdict
 from cubicflow.tables.judging.judge_file import read_judgement
-from cubicflow.tables.scored_parts import score_some
+from cubicflow.tables.run.scored_parts import score_some
+from cubicflow.tables.run.verdict import Score, score_warnings, verdict
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
 GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns

@@ -14,39 +14,19 @@ from threading import Lock
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from cubicflow.explore.shown_columns import ShownColumn
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import AllowedNumbers
-from cubicflow.tables.asking.column_law import ColumnLaw, NumberLaw
 from cubicflow.tables.asking.constraints import Constraint
-from cubicflow.tables.asking.particles import Particles, Walk
+from cubicflow.tables.asking.particles import Walk
 from cubicflow.tables.asking.sums import computed_columns
 from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.model.law import Law
 
 CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
 MOST_BYTES = 1 << 28  # largest memory of the cells' distributions, in bytes
 FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their cells need more than MOST_BYTES
-
-
-@dataclass
-class Law:
-    """The conditional distributions of one column in N rows: log probabilities of outcomes (N, O), and spline params
-    (N, P) or None."""
-
-    log_outcomes: Tensor
-    params: Tensor | None
-
-    def take(self, rows: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor | None]:
-        """Return the distributions of some rows in float64, which the probabilities of sets need."""
-        which = rows if isinstance(rows, slice) else torch.from_numpy(rows)
-        return self.log_outcomes[which].double(), None if self.params is None else self.params[which].double()
 
 
 @dataclass
@@ -92,10 +72,9 @@ class Pool:
         with self._growing:
             walk, particles, laws = self.walk, self.walk.start(CHUNK), []
             for i in range(len(walk.columns)):
-                log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-                laws.append(Law(log_outcomes.float(), None if params is None else params.float()))
-                y, log_weight = walk.law(i).draw(log_outcomes, params, self._generator)
-                walk.settle(particles, i, *walk.ruled(particles, i, y, log_weight))
+                law = walk.law(i, particles)
+                laws.append(law.in_float32())
+                walk.draw(particles, i, law, self._generator)
             self._rows.append(particles.y)
             self._laws.append(laws)
             self.size += CHUNK
@@ -112,42 +91,6 @@ class Pool:
         if kept is None or len(kept[0]) < count * CHUNK:
             rows, laws = self._rows[:count], self._laws[:count]
             y = np.concatenate(rows)
-            joined = []
-            for i in range(y.shape[1]):
-                params = [part[i].params for part in laws]
-                splines = None if params[0] is None else torch.cat(params)  # type: ignore[arg-type] # all or none
-                joined.append(Law(torch.cat([part[i].log_outcomes for part in laws]), splines))
+            joined = [Law.joined([part[i] for part in laws]) for i in range(y.shape[1])]
             kept = self._joined = y, joined
         return kept
-
-
-@torch.no_grad()
-def log_chances(pool: Pool, i: int, law: ColumnLaw, walk: Walk, rows: NDArray[np.int64]) -> Floats:
-    """Return, for some rows of a pool, the log probability that column i lies in the set of ``law``, (N,).
-
-    The probability is conditional on the row's cells before column i.
-    """
-    y, laws = pool.all()
-    found: Floats = torch.logsumexp(law.log_chances(*laws[i].take(rows)), 1).numpy()
-    chosen = y[rows]
-    nothing = torch.empty(0)
-    return walk.ruled(Particles(chosen, found, nothing, nothing), i, chosen[:, i], found)[1]
-
-
-@torch.no_grad()
-def law_masses(shown: ShownColumn, column: Column, cells: Cells, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """Return the probability of every bin of a column in each row, (N, bins + 1). The last bin is for missing
-    values."""
-    if isinstance(cells, NumberCells):
-        law = NumberLaw(column, cells, AllowedNumbers(shown.intervals, gap=cells.gaps))
-        gap = np.full(int(cells.gaps), shown.bins)
-        home = np.concatenate([law.spans.interval.astype(np.int64), shown.bin_of(law.atoms), gap])
-        found = log_outcomes.new_zeros(len(log_outcomes), shown.bins + 1)
-        return found.index_add_(1, torch.from_numpy(home), law.chances(log_outcomes, params)).double().numpy()
-    shares = np.zeros((cells.outcomes, shown.bins + 1))  # of every outcome in every bin
-    if isinstance(cells, WordCells):
-        place = np.asarray(cells.kinds) * (shown.bins + 1) + shown.bin_of(np.arange(float(len(cells.kinds))))
-        shares += np.bincount(place, cells.shares, shares.size).reshape(shares.shape)
-    if cells.gaps:
-        shares[cells.gap, -1] = 1
-    return (log_outcomes.exp().double() @ torch.from_numpy(shares)).numpy()

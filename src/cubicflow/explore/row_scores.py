@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.source import MemoryTable
+from cubicflow.tables.read.table import in_memory
 
 MOST_BYTES = 16 << 20  # largest upload, in bytes
 MOST_ROWS = 20_000  # largest number of rows that are scored
@@ -102,6 +103,7 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
     fitted.schema.check(table)
     scores: list[float] = []
     for batch in fitted.score_batches(table):
+        raise_if_abandoned()
         scores += batch.column(0).to_numpy(zero_copy_only=False).tolist()
         if len(scores) > MOST_ROWS:
             raise TableError(f"{name} has more than {MOST_ROWS:,} rows; score it with: cubicflow score")
@@ -272,8 +274,8 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
     if run.fitted is not None and data is not None and data.rows is not None:
         train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
         if len(train):
-            rows = MemoryTable(pa.Table.from_batches([train]), "the training rows")
-            rows.is_text = run.table is not None and run.table.is_text
+            is_text = run.table is not None and run.table.is_text
+            rows = in_memory(pa.Table.from_batches([train]), "the training rows", is_text=is_text)
             parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.fitted.score_batches(rows)]
             scores = np.concatenate(parts)
             return scores[np.isfinite(scores)], "training rows"

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
+import os
 import secrets
-import signal
 import socket
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config
+from cubicflow.extras import need
 
-if TYPE_CHECKING:
-    import uvicorn
+need("starlette", "the page")
+need("uvicorn", "the page")
+
+import uvicorn  # noqa: E402
+
+from cubicflow.explore.early_app import early_app, failed_app  # noqa: E402 - it imports starlette, which may be absent
+from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config  # noqa: E402
+from cubicflow.explore.threads import Worker  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -25,16 +33,10 @@ PORT = 8470
 PORTS = 100  # number of ports to try
 LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the first picture
 LONGEST_WAIT = 3.0  # seconds that a kept picture is waited for before torch is imported
-NEEDED = "the page needs some more packages: pip install 'cubicflow[explore]'"
 
 
 def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str], None]) -> None:
     """Serve the page of a run until a signal stops the server. ``report`` is called with lines such as the address."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError:
-        raise ImportError(NEEDED) from None
     if sound_config(run) is None:
         from cubicflow.flows.serialization import read_config
 
@@ -45,19 +47,13 @@ def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str],
         report(f"port {taken} is in use; the next free port is used")
     token = secrets.token_urlsafe(24)
     address = f"http://{HOST}:{number}/?token={token}"
-    config = uvicorn.Config(
-        _deferred(run, token, number),
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=0,
-    )
-    server = uvicorn.Server(config)
+    quiet: dict[str, Any] = {"log_level": "critical", "access_log": False, "lifespan": "off"}
+    server = Server(uvicorn.Config(LazyApp(run, token, number), timeout_graceful_shutdown=0, **quiet))
     report(address)
     report("press Ctrl-C to stop the server")
-    if browser:
-        threading.Timer(0.1, webbrowser.open, (address,)).start()
-    with listening, stopping(server):
+    with listening, private_link(address) as link:
+        if browser:
+            threading.Timer(0.1, webbrowser.open, (link,)).start()
         server.run(sockets=[listening])
 
 
@@ -84,82 +80,65 @@ def listen(port: int) -> tuple[socket.socket, int | None]:
 
 
 @contextmanager
-def stopping(server: uvicorn.Server) -> Iterator[None]:
-    """Stop the server at once on Ctrl-C and SIGTERM, even if browsers are still connected."""
+def private_link(address: str) -> Iterator[str]:
+    """Write a file that only this user can read and that leads to an address, and yield the file's own address.
 
-    @contextmanager
-    def caught() -> Iterator[None]:
-        def stop(*_: Any) -> None:
-            server.should_exit = server.force_exit = True
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    server.capture_signals = caught  # type: ignore[method-assign] # uvicorn's own handlers wait for connected browsers
-    yield
+    Every user of a machine sees the arguments of a browser that starts, so the token must not be one of them.
+    """
+    handle, name = tempfile.mkstemp(prefix="cubicflow-", suffix=".html")
+    with os.fdopen(handle, "w") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><title>cubicflow</title>\n')
+    try:
+        yield Path(name).as_uri()
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
-def _deferred(run: Path, token: str, port: int) -> Any:
-    """Return an application that is built in a thread while the server starts, because importing torch is slow.
+class Server(uvicorn.Server):
+    """A server that a signal stops at once, even if browsers are still connected."""
+
+    def handle_exit(self, *_: Any) -> None:
+        self.should_exit = self.force_exit = True
+
+
+class LazyApp:
+    """An application that is built in a thread while the server starts, because importing torch is slow.
 
     Until the application is built, ``early_app`` answers the requests that need no torch. If it cannot be built, every
     other request is answered by the reason.
     """
-    from cubicflow.explore.early_app import early_app
 
-    picture = FirstPicture(run)
-    early, answers = early_app(picture.answers, token, port)
-    made: list[Any] = []
-    ready, drawn = threading.Event(), threading.Event()
+    def __init__(self, run: Path, token: str, port: int) -> None:
+        self.run, self.token, self.port = run, token, port
+        self.picture = FirstPicture(run)
+        self.early, self.answers_early = early_app(self.picture.answers, token, port)
+        self.is_drawn = threading.Event()
+        self.built = Worker("cubicflow-explore-start").submit(self._build)
 
-    def make() -> None:
-        # An import slows the other threads down, so a kept picture is sent first.
-        drawn.wait(LONGEST_WAIT if picture.answers else 0)
-        try:
-            from cubicflow.explore.app import Explorer, make_app
-
-            explorer = Explorer(run, picture)
-            explorer.warm_up()
-            made.append(make_app(explorer, token, port))
-        except Exception as error:
-            LOG.exception("the page cannot start")
-            made.append(_failed(f"the page cannot start: {type(error).__name__}: {error}", token, port))
-        finally:
-            ready.set()
-
-    threading.Thread(target=make, name="cubicflow-explore-start", daemon=True).start()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        import asyncio
-
-        if not ready.is_set() and answers(scope.get("path", "")):
-            await early(scope, receive, send)
-            if scope["path"] == LAST_ROUTE:
-                drawn.set()
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+        if not self.built.done() and self.answers_early(path):
+            await self.early(scope, receive, send)
+            if path == LAST_ROUTE:
+                self.is_drawn.set()
             return
-        drawn.set()
-        while not ready.is_set():
-            await asyncio.sleep(0.01)
+        self.is_drawn.set()
+        app = await asyncio.wrap_future(self.built)
         try:
-            await made[0](scope, receive, send)
+            await app(scope, receive, send)
         except Exception:
             LOG.exception("a request failed")  # uvicorn answers with status 500, and its own log is off
             raise
 
-    return app
+    def _build(self) -> Any:
+        # An import slows the other threads down, so a kept picture is sent first.
+        self.is_drawn.wait(LONGEST_WAIT if self.picture.answers else 0)
+        try:
+            from cubicflow.explore.app import Explorer, make_app
 
-
-def _failed(said: str, token: str, port: int) -> Any:
-    """Return an application that shows the page, and answers everything else by an error."""
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
-    from starlette.routing import Mount
-
-    from cubicflow.explore.early_app import page_routes
-    from cubicflow.explore.guard import Guard
-
-    return Guard(Starlette(routes=[*page_routes(), Mount("/api", JSONResponse({"error": said}, 500))]), token, port)
+            explorer = Explorer(self.run, self.picture)
+            explorer.warm_up()
+            return make_app(explorer, self.token, self.port)
+        except Exception as error:
+            LOG.exception("the page cannot start")
+            return failed_app(f"the page cannot start: {type(error).__name__}: {error}", self.token, self.port)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import Interval
 from cubicflow.tables.cells import Cells, NumberCells
-from cubicflow.tables.kinds.circular import Circle
+from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.model.law import Law
+from cubicflow.tables.schema.sets import Set
 
 MOST_BINS = 48  # largest number of bins of a column of numbers
 MOST_LISTED = 24  # largest number of words with their own bar
@@ -64,13 +67,22 @@ class ShownColumn:
         """The number of bins, without the bin of missing values."""
         return len(self.levels) + (len(self.levels) < len(self.values)) if self.is_list else len(self.edges) - 1
 
-    @property
-    def intervals(self) -> tuple[Interval, ...]:
-        """The first and the last plain number of every bin of numbers; of every value of a list with its own bar."""
-        if self.is_list:
-            return tuple((level, level) for level in self.levels)
-        ends = (edge - 1 if self.is_whole else math.nextafter(edge, -math.inf) for edge in self.edges[1:])
-        return tuple(zip(self.edges, ends, strict=False))
+    @cached_property
+    def sets(self) -> Set:
+        """The plain numbers of every bin, and the missing value: a set for each of the bins + 1 masses."""
+        found = [Set.points([level]) for level in self.levels]
+        if self.is_list and self.bins > len(found):
+            among = np.ones(len(self.values), np.bool_)
+            among[np.asarray(self.levels, np.int64)] = False
+            found.append(Set.codes(among))
+        for first, after in pairwise(self.edges):
+            found.append(Set.between((first, after - 1 if self.is_whole else math.nextafter(after, -math.inf))))
+        return Set.stacked([*found, Set.between(gap=True)])
+
+    @torch.no_grad()
+    def law_masses(self, law: Law) -> Floats:
+        """Return the probability of every bin in each row, (N, bins + 1). The last bin is for missing values."""
+        return law.masses(law.coder.of(self.sets))
 
     def shown(self, y: Floats) -> Floats:
         """Convert plain numbers to the values on the page."""
@@ -159,7 +171,7 @@ def shown_column(column: Column, y: Floats, cells: Cells | None = None, *, is_gi
         values = tuple(sorted(cells.atoms))
         labels = tuple(str(value) for value in column.decode(np.asarray(values)).to_pylist())
         return ShownColumn(**about, labels=labels, values=values, levels=values)
-    edges = _edges_of_turn(column) if isinstance(column, Circle) else _edges(there, whole=column.counts_mass)
+    edges = _edges_of_turn(column) if isinstance(column, CircularColumn) else _edges(there, whole=column.counts_mass)
     return ShownColumn(**about, edges=tuple(edges.tolist()))
 
 
@@ -209,7 +221,7 @@ def _frequent(values: tuple[float, ...], y: Floats, column: Levelled) -> tuple[f
     return tuple(float(i) for i in order[:most])
 
 
-def _edges_of_turn(column: Circle) -> Floats:
+def _edges_of_turn(column: CircularColumn) -> Floats:
     """Return bin edges that cover a circle once. Bins of codes span whole steps; the last bin may be narrower."""
     low, high = column.turn
     if not column.counts_mass:

@@ -7,7 +7,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import allowed_by
+from cubicflow.tables.asking.condition_sets import set_of
 from cubicflow.tables.asking.conditions import read_conditions
 from cubicflow.tables.asking.question import check_constant
 from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
@@ -271,8 +270,8 @@ class FlowSubject(SampledSubject):
                 raise TableError(
                     f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
                 )
-            allowed = allowed_by(condition, column, SimpleNamespace(gaps=False))  # type: ignore[arg-type] # a flow has no missing values
-            kept &= allowed.contains(y[:, names.index(condition.column)])
+            within = set_of(condition, column, gaps=False)  # a flow has no missing values
+            kept &= within.contains(y[:, names.index(condition.column)])
         return kept
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from cubicflow.atomic_files import replacing, replacing_together
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
+from cubicflow.extras import need
+from cubicflow.files import check_free, replacing_together
 
 if TYPE_CHECKING:
     from cubicflow.flows import Flow, Mixture
@@ -58,12 +59,14 @@ def export_model(
         raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
     table = None if isinstance(model, nn.Module) else _as_table(model)
     encoding = None if table is None else path.with_suffix(".json")
-    check_outputs([path] if encoding is None else [path, encoding], overwrite=overwrite)
-    from cubicflow.export.files import check_onnx, onnx_bytes, program_bytes
+    for file in [path] if encoding is None else [path, encoding]:
+        check_free(file, overwrite=overwrite)
+    from cubicflow.export.files import onnx_bytes, program_bytes
     from cubicflow.export.tracing import traced
 
     if path.suffix == ".onnx":
-        check_onnx()
+        for package in ("onnx", "onnxscript"):
+            need(package, "writing .onnx")
     graph = graph_of(model if table is None else table.flow, sampler=sampler, precision=precision)  # type: ignore[arg-type] # a module
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}
@@ -123,23 +126,6 @@ def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
     found["outputs"] = list(graph.outputs)
     found["dtype"] = str(graph.dtype).removeprefix("torch.")
     return found if graph.noise is None else {**found, "noise": graph.noise}
-
-
-def check_outputs(paths: list[Path], *, overwrite: bool) -> None:
-    """Raise ExportError, before any work is done, if a file cannot be written."""
-    for path in paths:
-        if path.is_dir():
-            raise ExportError(f"{path} is a folder; give the name of a file")
-        if path.exists() and not overwrite:
-            raise ExportError(f"{path} exists; choose another name, or replace it with overwrite (--overwrite)")
-        if not path.parent.is_dir():
-            raise ExportError(f"{path}: there is no folder {path.parent}; make it first")
-        try:
-            with replacing(path.with_name(f".{path.name}.probe")) as file:
-                file.write(b"")
-            path.with_name(f".{path.name}.probe").unlink()
-        except OSError as error:
-            raise ExportError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def write_together(contents: dict[Path, bytes]) -> None:

@@ -21,18 +21,6 @@ ABOUT = "cubicflow.json"  # name of the graph's description inside both kinds of
 MOST_BYTES = 2**31 - 1  # largest size of an ONNX file, in bytes
 
 
-def check_onnx() -> None:
-    """Raise ImportError if the packages that write ONNX are not installed."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"writing .onnx needs onnx and onnxscript, and {error.name} is not installed; use: "
-            "pip install 'cubicflow[onnx]'"
-        ) from error
-
-
 def onnx_bytes(program: ExportedProgram, graph: Graph, about: Mapping[str, Any]) -> bytes:
     """Convert a program to ONNX.
 

@@ -13,7 +13,6 @@ from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import frozen
 from cubicflow.export.loops import check_loops
 from cubicflow.flows import Flow, Mixture
-from cubicflow.tables.unit_spline import unit_spline
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class LogDensity(nn.Module):
         return torch.logsumexp(torch.stack(parts, dim=-1) + self.model.log_weights, dim=-1)
 
 
-class Sampler(nn.Module):
+class FromNoise(nn.Module):
     """The map from noise to samples and their log densities."""
 
     def __init__(self, model: Flow) -> None:
@@ -95,17 +94,10 @@ class NextCells(nn.Module):
         hidden = model._hidden(cells)
         kinds = cells[:, model._num_context :, 0].long()
         outcomes, places = [], []
-        for i, number in enumerate(model.outcomes):
-            uniform = noise[:, 2 * i : 2 * i + 2]
-            outcome = kinds[:, i] * 0
-            if number > 1:
-                ends = torch.softmax(model._logits(i, hidden[:, i], kinds), dim=1).cumsum(1)[:, :-1]
-                outcome = (ends < uniform[:, :1]).long().sum(1)
-            u = uniform[:, 1]
-            if model.shapes[i]:
-                u = unit_spline(u, model.splines[i](hidden[:, i]), closed=i in model.circles, inverse=True)[0]
+        for i in range(len(model.outcomes)):
+            outcome, place = model.draw(i, hidden[:, i], kinds, noise[:, 2 * i : 2 * i + 2])
             outcomes.append(outcome)
-            places.append(u)
+            places.append(place)
         return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
 
 
@@ -133,7 +125,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             base = model.base
             inputs = {"noise": (base.noise_features,), **context}
             noise = base.noise or f"draws of the base, {type(base).__name__}"
-            return Graph(Sampler(model), inputs, ("x", "log_prob"), dtype, noise)
+            return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
     from cubicflow.tables.columns_model import ColumnsModel
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.distributions import ByColumn
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import RecipeConfig

@@ -24,7 +24,10 @@ class FlowCheck:
     round_trip: float | None  # largest |x - inverse(forward(x))| / (1 + |x|); None without an inverse
     log_dets_cancel: float | None  # largest |log_det forward + log_det inverse|; None without an inverse
     jacobian_error: float | None  # largest error of log_det against the Jacobian of autograd, on a few rows
-    far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside a uniform base
+    far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside the base's support
+    exact: bool = (
+        True  # False if some layer estimates its log-determinant: errors of log-dets then include the estimate
+    )
 
     def __str__(self) -> str:
         def shown(value: float | None) -> str:
@@ -38,6 +41,7 @@ class FlowCheck:
             ("log-det against autograd, largest error", shown(self.jacobian_error)),
             (f"rows in the far tails (beyond {FAR:g} sd)", f"{self.far_tails:.2%}"),
         ]
+        lines += [] if self.exact else [("log-dets", "estimates")]
         width = max(len(label) for label, _ in lines)
         return "\n".join(f"{label:<{width}}  {value:>12}" for label, value in lines)
 
@@ -61,6 +65,7 @@ def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowChec
             log_dets_cancel=log_dets_cancel,
             jacobian_error=_jacobian_error(flow, x, context, log_det),
             far_tails=float(far.double().mean()) if len(x) else 0.0,
+            exact=flow.exact,
         )
     finally:
         flow.train(was_training)

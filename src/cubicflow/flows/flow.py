@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cubicflow.arguments import whole_number
 from cubicflow.distributions import Base
 from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
+from cubicflow.nets.tracing import is_traced
 from cubicflow.transforms import Transform
 from cubicflow.transforms.transform import context_for
 
@@ -72,7 +73,7 @@ class Flow(nn.Module):
     @property
     def exact(self) -> bool:
         """Whether log densities are exact. If False, some layer estimates its log-determinant."""
-        return all(getattr(module, "exact", True) for module in self.modules())
+        return all(getattr(module, "exact", True) for module in self.transform.modules())
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -224,7 +225,7 @@ class Flow(nn.Module):
         rows, context, batch = flatten_rows(x, shape, context, self.context_features)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if batch_size is None and not torch.is_grad_enabled() and not is_traced():
             batch_size = self._rows_at_once(rows, shape)
         if batch_size is None:
             outputs = function(rows, context)
@@ -281,14 +282,8 @@ def flatten_rows(
 
 
 def sample_shape(n: int, context: Tensor | None) -> torch.Size:
-    """Return (n, *batch shape of context). Raise a ValueError unless n is an integer of Python or NumPy, 0 or more."""
-    try:
-        count = -1 if isinstance(n, bool) else operator.index(n)
-    except TypeError:
-        count = -1
-    if count < 0:
-        raise ValueError(f"n must be a whole number, 0 or more, got {n!r}")
-    return torch.Size((count, *(() if context is None else context.shape[:-1])))
+    """Return (n, *batch shape of context). Raise a ValueError unless n is a whole number, 0 or more."""
+    return torch.Size((whole_number("n", n, 0), *(() if context is None else context.shape[:-1])))
 
 
 def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:

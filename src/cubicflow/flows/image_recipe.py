@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import ResidualConv
-from cubicflow.nets.draws import own_generator
+from cubicflow.nets.rng import current_generator
 from cubicflow.transforms import ActNorm, Compose, Conv1x1, Logit, MultiScale, Standardise, Transform
 from cubicflow.transforms.coupling import contiguous_mask
 from cubicflow.transforms.multi_scale import level_shapes
@@ -109,7 +109,7 @@ def dequantise(pixels: Tensor, generator: torch.Generator | None = None) -> Tens
     True
     """
     pixels = pixels.to(torch.get_default_dtype())
-    generator = own_generator(pixels.device) if generator is None else generator
+    generator = current_generator(pixels.device) if generator is None else generator
     noise = torch.rand(pixels.shape, dtype=pixels.dtype, device=pixels.device, generator=generator)
     return pixels + noise
 

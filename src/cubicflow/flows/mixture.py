@@ -60,6 +60,11 @@ class Mixture(nn.Module):
         return self.flows[0].context_features
 
     @property
+    def exact(self) -> bool:
+        """Whether the log densities of all flows are exact."""
+        return all(flow.exact for flow in self.flows)
+
+    @property
     def flows(self) -> list[Flow]:
         """The flows of the mixture."""
         return list(self.members)  # type: ignore[arg-type] # the type checker sees Modules

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.distributions import Uniform
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import RecipeConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import unknown_name
 from cubicflow.nets.residual_net import ResidualNet
 from cubicflow.transforms import Compose, Coupling, ElementMap, Inverse, Logit, Sigmoid, Transform
 from cubicflow.transforms.element_map import is_spline
@@ -63,7 +63,7 @@ class RecipeConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                raise TypeError(no_such(cls.__name__, "setting", name, known))
+                raise TypeError(unknown_name(cls.__name__, "setting", name, known))
         return cls(**{**(cls.paper_settings() if paper else {}), **settings})
 
     def __post_init__(self) -> None:

@@ -20,14 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import NotPlainError, check_plain, write_atomically
 from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, build, describe, described, registered_names
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.making import making
 from cubicflow.flows.mixture import Mixture
 from cubicflow.flows.untrusted import why_not_finite, why_too_large, why_unusable
-from cubicflow.nets.draws import SHARED_GENERATOR
-from cubicflow.plain_files import NotPlainError, check_plain
+from cubicflow.nets.rng import SHARED_GENERATOR
 
 FORMAT = "cubicflow"
 VERSION = 1

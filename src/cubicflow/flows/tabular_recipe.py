@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.constructors import permutation, positive
+from cubicflow.arguments import permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig

@@ -40,11 +40,12 @@ def whiten(flow: Flow, rows: Tensor | NDArray[Any], weights: Tensor | NDArray[An
     >>> torch.allclose(torch.cov(z.T), torch.eye(3), atol=1e-2)
     True
     """
-    layer = flow.transform.transforms[0] if isinstance(flow.transform, Compose) else None
+    layer = flow.transform[0] if isinstance(flow.transform, Compose) and len(flow.transform) else flow.transform
     set_first_layer = getattr(layer, "whiten_", None)
     if set_first_layer is None:
         raise ValueError(
-            "whiten needs a flow that begins with a linear layer or a Standardise, such as flows.tabular(...)"
+            f"whiten needs a flow that begins with an LULinear or a Standardise, such as flows.tabular(...); this flow "
+            f"begins with a layer of class {type(layer).__name__}"
         )
     ends = data_ends(flow)
     if ends is not None and not is_unbounded(ends):

@@ -18,7 +18,7 @@ from cubicflow.flows import Flow
 from cubicflow.flows.box_recipe import binary_masks
 from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
 from cubicflow.nets import FourierMLP
-from cubicflow.nets.draws import seeded
+from cubicflow.nets.rng import seeded
 from cubicflow.training.optimiser import Adam
 from cubicflow.transforms import Compose, Coupling, ElementMap
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.constructors import whole_number
+from cubicflow.arguments import whole_number
 from cubicflow.integration.agreement import Agreement, agreement
 from cubicflow.integration.bounds import Bounds
 from cubicflow.integration.evaluations import Fold

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cubicflow.constructors import whole_number
+from cubicflow.arguments import whole_number
 
 Function = Callable[[Any], Any]  # (N, D) -> (N,)
 ARRAYS = ("numpy", "torch")

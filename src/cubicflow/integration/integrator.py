@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cubicflow.constructors import whole_number
+from cubicflow.arguments import whole_number
 from cubicflow.integration.adaptation import FLOW_STEPS, Adapter
 from cubicflow.integration.blend import Blend
 from cubicflow.integration.bounds import Bounds, Column
@@ -17,6 +16,7 @@ from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import LOSSES
 from cubicflow.integration.integral import Integral, summarise
 from cubicflow.integration.integrand import Function, Integrand, IntegrandError
+from cubicflow.progress import line_writer
 
 ROUNDS = (0.03, 0.03, 0.03, 0.03, 0.03, 0.08, 0.17, 0.6)  # fraction of all evaluations in each round
 FEW_ROUNDS = (0.15, 0.2, 0.25, 0.4)  # the same fractions for runs with fewer than FEW evaluations
@@ -76,14 +76,12 @@ class Integrator:
             raise ValueError(f"loss must be 'kl' or 'variance', got {loss!r}")
         if flow_steps < 2:
             raise ValueError(f"flow_steps must be at least 2, got {flow_steps}; flow=False trains no flow")
-        if not (isinstance(progress, bool) or callable(progress)):
-            raise TypeError(f"progress must be True, False or a function of a line, got {progress!r}")
         seed = whole_number("seed", seed, 0)
         if seed >= LARGEST_SEED:
             raise ValueError(f"seed must be below 2^62, got {seed}")
         self.bounds = Bounds(bounds)
         self.integrand = Integrand(f, arrays, batch_size)
-        self.report: Callable[[str], object] = _print_line if progress is True else progress or _ignore_line
+        self.report = line_writer(progress)
         circles = self.bounds.circles
         settings = {"flow": flow, "flow_steps": flow_steps, "loss": loss}
         self._adapters = [Adapter(circles, **settings, seed=FOLDS * seed + c) for c in range(FOLDS)]  # type: ignore[arg-type]
@@ -232,12 +230,3 @@ def integrate(
         seed=seed,
     )
     return integrator.run(evaluations)
-
-
-def _print_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _ignore_line(line: str) -> None:
-    """Print nothing."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.arguments import config_of, positive
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.products import products
 from cubicflow.nets.transformer import Transformer
 
@@ -94,8 +94,8 @@ class CausalTransformer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
-        rest = arguments(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
+        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "num_heads")
+        rest = config_of(self, "context_features", "dropout", "octaves", "identity_start", "scale_output")
         return {**sizes, **rest} if self.circles is None else {**sizes, **rest, "circles": self.circles}
 
     @property
@@ -131,10 +131,10 @@ class CausalTransformer(nn.Module):
         True
         """
         context_part = self._embed_context(context)
-        memory = self.core.memory(self.in_features)
+        cache = self.core.cache(self.in_features)
 
         def next_outputs(before: Tensor | None) -> Tensor:
-            i = memory.seen
+            i = cache.length
             if i == self.in_features:
                 raise ValueError(
                     f"{type(self).__name__} has {i} features, and all outputs were computed; call one_by_one again"
@@ -144,7 +144,7 @@ class CausalTransformer(nn.Module):
             else:
                 token = self._embed(before[:, None], self.first, i - 1)
             token = token + self.positions[i : i + 1]  # (N, 1, H)
-            return self._read(self.core(token if context_part is None else token + context_part, memory))[:, 0]
+            return self._read(self.core(token if context_part is None else token + context_part, cache))[:, 0]
 
         return next_outputs
 
@@ -156,7 +156,7 @@ class CausalTransformer(nn.Module):
         frequencies = SLOWEST_WAVE * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
         phases = x[..., None] * frequencies
         if self.circles is not None:
-            circle = fixed(self.circles[first : first + x.shape[1]], x.device, torch.bool)
+            circle = constant_tensor(self.circles[first : first + x.shape[1]], x.device, torch.bool)
             phases = torch.where(circle[:, None], phases * (2 * math.pi / SLOWEST_WAVE), phases)
             x = torch.where(circle, 0.0, x)
         waves = torch.cat([x[..., None], phases.sin(), phases.cos()], dim=-1)  # (N, T, 1 + 2 octaves)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.arguments import whole_number
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.products import Linear
 from cubicflow.nets.residual_mlp import ResidualMLP
 
@@ -25,9 +26,8 @@ class FourierMLP(ResidualMLP):
     """
 
     def __init__(self, in_features: int, out_features: int, *, octaves: int = 9, **settings: Any) -> None:
-        if isinstance(octaves, bool) or not isinstance(octaves, int) or octaves < 0:
-            raise ValueError(f"octaves must be a whole number, 0 or more, got {octaves!r}")
-        self.octaves = octaves  # set first: the base class's constructor makes layers that depend on octaves
+        # Set first: the base class's constructor makes layers that depend on octaves.
+        self.octaves = whole_number("octaves", octaves, 0)
         super().__init__(in_features, out_features, **settings)
 
     def config(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class FourierMLP(ResidualMLP):
 
     def _encode(self, x: Tensor) -> Tensor:
         frequencies = math.pi * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)
-        whole = 1.0 if self.circles is None else 1 + fixed(self.circles, x.device, x.dtype)[:, None]
+        whole = 1.0 if self.circles is None else 1 + constant_tensor(self.circles, x.device, x.dtype)[:, None]
         phases = (x[..., None] * frequencies * whole).flatten(-2)  # (N, in_features x octaves)
         if not self._angles:
             return torch.cat([2 * x - 1, phases.sin(), phases.cos()], dim=-1)

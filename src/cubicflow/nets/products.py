@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.hooks import hook
-from cubicflow.nets.draws import own_generator
-from cubicflow.nets.exact_linear import exact_linear
+from cubicflow.nets.precision import exact_linear
+from cubicflow.nets.rng import current_generator
 
 FEW_TOKENS = 128  # keys; up to this number attention on a CPU is written out
 
@@ -26,7 +26,7 @@ class Products:
         return F.relu(y) if relu else y
 
     def exact(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return x weight' + bias in the weight's precision: :func:`~cubicflow.nets.exact_linear.exact_linear`."""
+        """Return x weight' + bias in the weight's precision: :func:`~cubicflow.nets.precision.exact_linear`."""
         return exact_linear(x, weight, bias)
 
     def add_norm(
@@ -66,7 +66,7 @@ class Products:
 def dropout_mask(x: Tensor, dropout: float) -> Tensor:
     """Draw a random mask of x's shape that is True for the elements that dropout keeps."""
     mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
-    return mask.bernoulli_(1 - dropout, generator=own_generator(x.device))
+    return mask.bernoulli_(1 - dropout, generator=current_generator(x.device))
 
 
 def apply_dropout(x: Tensor, dropout: float) -> Tensor:

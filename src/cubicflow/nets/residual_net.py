@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
-from cubicflow.nets.draws import Dropout
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.arguments import config_of, positive
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.rng import Dropout
 
 NORMS = (None, "batch", "layer")
 
@@ -107,14 +107,14 @@ class ResidualNet(nn.Module, ABC):
         if not self._angles:
             return x
         turns = 2 * math.pi * x
-        circle = fixed(self.circles or [], x.device, torch.bool)
-        sines = turns.index_select(1, fixed(self._angles, x.device)).sin()
+        circle = constant_tensor(self.circles or [], x.device, torch.bool)
+        sines = turns.index_select(1, constant_tensor(self._angles, x.device)).sin()
         return torch.cat([torch.where(circle, turns.cos(), x), sines], dim=-1)
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = arguments(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        settings = {**sizes, **arguments(self, "dropout", "norm", "identity_start", "scale_output")}
+        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
+        settings = {**sizes, **config_of(self, "dropout", "norm", "identity_start", "scale_output")}
         return settings if self.circles is None else {**settings, "circles": self.circles}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:

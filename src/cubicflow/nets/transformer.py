@@ -9,9 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.amp import is_autocast_available
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
+from cubicflow.nets.precision import without_autocast
 from cubicflow.nets.products import products
+from cubicflow.nets.tracing import is_traced
 
 MLP_WIDTH = 4  # hidden units of an MLP, per unit of the stream's width H
 
@@ -33,10 +36,10 @@ class Transformer(nn.Module):
     >>> core(torch.randn(5, 3, 16)).shape
     torch.Size([5, 3, 16])
 
-    With a memory, tokens come one at a time, and each call computes one token only:
+    With a cache of keys and values, tokens come one at a time, and each call computes one token only:
 
-    >>> tokens, memory = torch.randn(5, 3, 16), core.memory(length=3)
-    >>> steps = [core(tokens[:, i : i + 1], memory) for i in range(3)]
+    >>> tokens, cache = torch.randn(5, 3, 16), core.cache(capacity=3)
+    >>> steps = [core(tokens[:, i : i + 1], cache) for i in range(3)]
     >>> torch.allclose(torch.cat(steps, dim=1), core(tokens), atol=1e-5)
     True
     """
@@ -71,23 +74,25 @@ class Transformer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return arguments(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
+        return config_of(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
 
-    def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
-        """Map tokens (N, T, H) to outputs (N, T, H). With a memory, the tokens follow the tokens in the memory: any
-        number T if the memory is empty, else T = 1."""
+    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Map tokens (N, T, H) to outputs (N, T, H). With a cache, the tokens follow the tokens in the cache: any
+        number T if the cache is empty, else T = 1."""
         if tokens.ndim != 3 or tokens.shape[2] != self.hidden_features:
             raise ValueError(
                 f"Transformer expects tokens of shape (N, T, {self.hidden_features}), got {tuple(tokens.shape)}"
             )
-        if memory is not None:
-            memory.check(tokens, causal=self.causal)
-        device = tokens.device.type
-        inner = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tokens.dtype
-        with torch.autocast(device, enabled=False):
+        if cache is not None:
+            self._check_causal()
+            cache.check(tokens)
+        kind = tokens.device.type
+        is_mixed = is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        inner = torch.get_autocast_dtype(kind) if is_mixed else tokens.dtype
+        with without_autocast(tokens.device):
             stream, normed = products.add_norm(tokens, None, self._norm(0), dtype=inner)
             for i, branch in enumerate(self.branches):
-                added = branch(normed, None if memory is None else memory.block(i // 2))
+                added = branch(normed, None if cache is None else cache.blocks[i // 2])
                 last = i == len(self.branches) - 1
                 stream, normed = products.add_norm(
                     stream,
@@ -102,11 +107,14 @@ class Transformer(nn.Module):
         norm: nn.LayerNorm = self.norms[i]  # type: ignore[assignment] # the type checker sees a Module
         return norm
 
-    def memory(self, length: int) -> Memory:
-        """Return an empty memory for at most ``length`` tokens."""
+    def cache(self, capacity: int) -> KVCache:
+        """Return an empty cache for at most ``capacity`` tokens."""
+        self._check_causal()
+        return KVCache(self.num_blocks, capacity)
+
+    def _check_causal(self) -> None:
         if not self.causal:
-            raise ValueError("a memory needs causal=True: otherwise every token changes all other tokens")
-        return Memory(self.num_blocks, length)
+            raise ValueError("a cache needs causal=True: otherwise every token changes all other tokens")
 
 
 class Attention(nn.Module):
@@ -119,14 +127,14 @@ class Attention(nn.Module):
         self.inward = nn.Linear(hidden_features, 3 * hidden_features, bias=False)  # queries, keys and values
         self.outward = nn.Linear(hidden_features, hidden_features, bias=False)
 
-    def forward(self, x: Tensor, memory: BlockMemory | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: BlockCache | None = None) -> Tensor:
         """Attend: (N, T, H) -> (N, T, H)."""
         heads = _linear(x, self.inward).unflatten(-1, (3, self.num_heads, -1))
         queries, keys, values = (part.transpose(1, 2) for part in heads.unbind(2))  # (N, heads, T, H / heads)
         causal = self.causal
-        if memory is not None:
-            causal = causal and memory.seen == 0
-            keys, values = memory.add(keys, values)
+        if cache is not None:
+            causal = causal and cache.length == 0
+            keys, values = cache.add(keys, values)
         found = products.attention(queries, keys, values, causal=causal and queries.shape[2] > 1)
         return _linear(found.transpose(1, 2).flatten(2), self.outward)
 
@@ -140,7 +148,7 @@ class MLP(nn.Module):
         self.inward = nn.Linear(hidden_features, MLP_WIDTH * hidden_features, bias=False)
         self.outward = nn.Linear(MLP_WIDTH * hidden_features, hidden_features, bias=False)
 
-    def forward(self, x: Tensor, memory: BlockMemory | None = None) -> Tensor:  # noqa: ARG002 - the contract of a branch
+    def forward(self, x: Tensor, cache: BlockCache | None = None) -> Tensor:  # noqa: ARG002 - the contract of a branch
         """Map every token: (N, T, H) -> (N, T, H)."""
         return _linear(F.gelu(_linear(x, self.inward), approximate="tanh"), self.outward)
 
@@ -149,62 +157,55 @@ def _linear(x: Tensor, layer: nn.Linear) -> Tensor:
     return F.linear(x, layer.weight.to(x.dtype))
 
 
-class Memory:
-    """The keys and values of the tokens that a causal :class:`Transformer` has seen.
+class KVCache:
+    """The keys and values of the earlier tokens of a causal :class:`Transformer`, block by block.
 
-    >>> memory = Transformer(16, num_blocks=2, num_heads=4).memory(length=10)
-    >>> memory.seen
+    >>> cache = Transformer(16, num_blocks=2, num_heads=4).cache(capacity=10)
+    >>> cache.length
     0
     """
 
-    def __init__(self, num_blocks: int, length: int) -> None:
-        self.length = positive("length", length)
-        self._blocks = [BlockMemory(length) for _ in range(num_blocks)]
+    def __init__(self, num_blocks: int, capacity: int) -> None:
+        self.capacity = positive("capacity", capacity)
+        self.blocks = [BlockCache(capacity) for _ in range(num_blocks)]
 
     @property
-    def seen(self) -> int:
-        """The number of tokens in the memory."""
-        return self._blocks[-1].seen
+    def length(self) -> int:
+        """The number of tokens in the cache."""
+        return self.blocks[-1].length
 
-    def block(self, i: int) -> BlockMemory:
-        """Return the memory of block i."""
-        return self._blocks[i]
-
-    def check(self, tokens: Tensor, *, causal: bool) -> None:
-        """Raise a ValueError if the tokens cannot follow the tokens in the memory."""
-        if not causal:
-            raise ValueError("a memory needs causal=True: otherwise every token changes all other tokens")
-        if self.seen and tokens.shape[1] != 1:
+    def check(self, tokens: Tensor) -> None:
+        """Raise a ValueError if the tokens cannot follow the tokens in the cache."""
+        if self.length and tokens.shape[1] != 1:
             raise ValueError(f"after the first call, pass one token at a time; got {tokens.shape[1]} tokens")
-        if self.seen + tokens.shape[1] > self.length:
+        if self.length + tokens.shape[1] > self.capacity:
             raise ValueError(
-                f"this memory has room for {self.length} tokens and holds {self.seen}; make one with a larger length"
+                f"this cache has room for {self.capacity} tokens and holds {self.length}; make one with a larger "
+                "capacity"
             )
 
 
-class BlockMemory:
+class BlockCache:
     """The keys and values of one block's attention."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.seen = 0
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
         self._saved: tuple[Tensor, Tensor] | None = None
         # Autograd needs the keys and values of every call. Without autograd, one preallocated tensor saves the copies.
-        self._in_place = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        self._in_place = not torch.is_grad_enabled() and not is_traced()
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of the next tokens, (N, heads, T, H / heads). Return those of all tokens."""
+        before, self.length = self.length, self.length + keys.shape[2]
         if self._in_place:
             if self._saved is None:
-                shape = (*keys.shape[:2], self.length, keys.shape[3])
+                shape = (*keys.shape[:2], self.capacity, keys.shape[3])
                 self._saved = keys.new_empty(shape), values.new_empty(shape)
-            after = self.seen + keys.shape[2]
             for saved, new in zip(self._saved, (keys, values), strict=True):
-                saved[:, :, self.seen : after] = new
-            self.seen = after
-            return self._saved[0][:, :, :after], self._saved[1][:, :, :after]
+                saved[:, :, before : self.length] = new
+            return self._saved[0][:, :, : self.length], self._saved[1][:, :, : self.length]
         if self._saved is not None:
             keys, values = (torch.cat(pair, dim=2) for pair in zip(self._saved, (keys, values), strict=True))
         self._saved = keys, values
-        self.seen = keys.shape[2]
         return keys, values

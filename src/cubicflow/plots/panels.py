@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.tables.kinds.circular import Circle
+from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40
             real, drawn, labels = _with_others(real, drawn, labels)
         edges = np.arange(len(labels) + 1, dtype=np.float64) - 0.5
         return Panel(column.name, real, drawn, edges, labels if len(labels) <= MOST_LABELS else ())
-    edges = _edges_of_turn(column, bins) if isinstance(column, Circle) else _edges(real, column.axis_step, bins)
+    edges = _edges_of_turn(column, bins) if isinstance(column, CircularColumn) else _edges(real, column.axis_step, bins)
     return Panel(column.name, real, drawn, edges, is_date=column.on_calendar)
 
 
@@ -87,7 +87,7 @@ def _ranks(values: Floats) -> Floats:
     return (np.cumsum(counts) - counts / 2)[place]
 
 
-def _edges_of_turn(column: Circle, bins: int) -> Floats:
+def _edges_of_turn(column: CircularColumn, bins: int) -> Floats:
     """Return edges of bins that cover a circle once. With a step, a bin spans whole steps; the last may be narrower."""
     low, high = column.ends
     step = column.axis_step

@@ -12,19 +12,19 @@ from pathlib import Path
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from cubicflow.atomic_files import write_atomically
-from cubicflow.plain_files import refuse_link
+from cubicflow.files import refuse_link, write_atomically
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import make_panel, most_correlated
 from cubicflow.plots.report_frame import PAGE, STYLE
 from cubicflow.plots.score_section import score_section
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.files.places import is_path
 from cubicflow.tables.judging.judge_file import read_judgement
-from cubicflow.tables.output import is_own
-from cubicflow.tables.scored_parts import score_some
-from cubicflow.tables.source import RowSample, pieces
+from cubicflow.tables.read.places import is_path
+from cubicflow.tables.run.output import is_own
+from cubicflow.tables.run.scored_parts import score_some
+from cubicflow.tables.schema.split import RowSample
+from cubicflow.tables.schema.usable_rows import pieces
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
@@ -73,7 +73,7 @@ def draw_report(
     for name, picture in pictures.items():
         write_atomically(folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.png", picture)
     score = score_section(score_some(fitted, table, SCORED_ROWS), is_source=fitted.is_source(table))
-    page = _page(run, table.path, fitted, score, pictures, notes, len(found), len(samples))
+    page = _page(run, table.name, fitted, score, pictures, notes, len(found), len(samples))
     write_atomically(folder / PAGE_NAME, page.encode())
     return folder / PAGE_NAME
 
@@ -101,7 +101,7 @@ def _rows(fitted: FittedTable, table: Table, rows: int) -> pa.RecordBatch:
         chosen.update(piece.batch, piece.numbers)
     found = chosen.table().combine_chunks()
     if not len(found):
-        raise TableError(f"{table.path}: the table has no complete rows; give another table", "--data")
+        raise TableError(f"{table.name}: the table has no complete rows; give another table", "--data")
     return found.to_batches()[0]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 
-from cubicflow.tables.honest_score import Score, score_warnings, verdict
-from cubicflow.tables.scored_parts import ScoredParts
+from cubicflow.tables.run.scored_parts import ScoredParts
+from cubicflow.tables.run.verdict import Score, score_warnings, verdict
 
 
 def score_section(scored: ScoredParts, *, is_source: bool) -> str:
     """Return the section as HTML. With ``is_source``, the parts of the fitted table are listed separately.
 
-    >>> from cubicflow.tables.honest_score import Used
+    >>> from cubicflow.tables.run.verdict import Used
     >>> from cubicflow.tables.likelihood import Mean
     >>> score = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
     >>> text = score_section(ScoredParts(score, {}, Used(10, 10, 2)), is_source=False)

@@ -48,9 +48,9 @@ def evaluate(spec: SplineSpec, x: Tensor, params: Tensor, backend: str) -> tuple
     """Run a call on the named backend, or for "auto" on the first backend that accepts the call.
 
     Raise a RuntimeError if a named backend cannot run. In forward mode, "auto" takes the reference, because kernels do
-    not support forward mode. An exported graph must run without cubicflow, so exports always take the reference.
+    not support forward mode. An exported or traced graph must run without cubicflow, so it always holds the reference.
     """
-    if torch.compiler.is_exporting():
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return reference.evaluate(spec, x, params)
     if backend != "auto":
         chosen = BACKENDS[backend]

@@ -233,7 +233,7 @@ def locate(axis: Axis, position: Tensor, from_low: Tensor) -> BinIndex:
     position, opens_low, after = position.detach(), axis.before.detach(), axis.after.detach()
     opens_high = F.pad(-after[..., :-1], (1, 0))
     bin = torch.zeros_like(position, dtype=torch.int64)
-    step = 1 << (num_bins - 1).bit_length()
+    step = 1 << (int(num_bins) - 1).bit_length()  # torch.jit.trace makes sizes tensors
     while step := step >> 1:
         index = BinIndex(row, (bin + step).clamp(max=num_bins - 1), num_bins)
         knot = torch.where(from_low, index.pick(opens_low), index.pick(opens_high))

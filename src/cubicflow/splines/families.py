@@ -96,6 +96,12 @@ def family_names() -> list[str]:
     return list(dict.fromkeys(name for name, _ in FAMILIES))
 
 
+def known_slopes(family: str, slopes: str | None) -> str | None:
+    """Return the slopes, or for None the first choice of the family: ``"steffen"`` for the cubic."""
+    choices = [choice for name, choice in FAMILIES if name == family]
+    return choices[0] if slopes is None and choices else slopes
+
+
 def find_family(family: str, slopes: str | None) -> Family:
     """Return the record of a family. Raise a ValueError that lists the choices if there is none."""
     if (family, slopes) in FAMILIES:

@@ -133,7 +133,7 @@ def spline(
     """Evaluate a monotone spline of the named family. The other functions call this one with a fixed family.
 
     Args:
-        family, slopes: as in :func:`num_params`. slopes is None for every family but the cubic.
+        family, slopes: as in :func:`num_params`.
 
     All other arguments are as in :func:`cubic_spline`. The linear spline has bins of equal width and refuses
     ``min_bin_width``.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.domains import find_domain
-from cubicflow.splines.families import Family, find_family
+from cubicflow.splines.families import Family, find_family, known_slopes
 
 DEFAULT_FLOOR = 1e-3
 
@@ -31,7 +31,8 @@ class SplineSpec(NamedTuple):
 
 
 def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
-    """Return the size of the params axis of a spline with ``num_bins`` bins.
+    """Return the size of the params axis of a spline with ``num_bins`` bins. ``slopes`` of None are the default of the
+    family's function.
 
     >>> num_params("cubic", 10, "steffen"), num_params("cubic", 10, "free"), num_params("quadratic", 10)
     (22, 31, 21)
@@ -40,7 +41,7 @@ def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
         raise TypeError(f"num_bins must be an int, got {type(num_bins).__name__}")
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    return find_family(family, slopes).num_params(num_bins)
+    return find_family(family, known_slopes(family, slopes)).num_params(num_bins)
 
 
 def check_floating(name: str, value: Tensor) -> None:
@@ -88,6 +89,7 @@ def _find_spec(
     min_bin_height: float | None,
 ) -> SplineSpec:
     closed = find_domain(domain).closed
+    slopes = known_slopes(family, slopes)
     record = find_family(family, slopes)
     if closed and record.make_ring is None:
         raise ValueError(

@@ -4,23 +4,19 @@ The main modules, each of which builds on those above it:
 
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry
-    source                                  tables in batches of rows; the split into training, validation and test
-    text/                                   parsing of text: headers, comments, formats of numbers and dates
-    csv_file, columnar_file, files/         readers of file formats, of URLs and of queries
-    time_order                              tables sorted by time, and a split by time
-    schema, doubts, inference               the schema of a table, the user's options, and how a schema is inferred
+    read/                                   readers of file formats, of URLs and of queries; the record of a table
+    schema/, doubts, inference              the schema of a table, sets of values, used rows, the split; inference
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     unit_scale, cells, dependencies, cell_encoder
                                             for a model of columns: rows to cells and back, dependent columns
-    interval_mass, columns_cores, columns_model, columns_likelihood
-                                            the model of columns: exact masses, networks, heads; scores and samples
+    model/                                  masses of intervals, the cells of sets, and the law of a column
+    columns_cores, columns_model, columns_likelihood
+                                            the model of columns: networks, heads; scores and samples
     table_rows                              rows for training
     asking/                                 conditions on any columns, imputation, constraints
-    independent, honest_score               baselines of a score: independent columns, and the training rows
-    sampled_table, fitted, scored_parts, comparing
-                                            a fitted table: samples, scores, scores of each part, two runs compared
-    copied_rows, resumed_table, started_run copies across the split; resumed runs; runs that start from another run
-    fitting, output                         from a file to a run folder; rows and scores to files
+    independent                             a baseline of scores: independent columns
+    sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder
+    run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
     judging/                                the quality of sampled rows
 """
 
@@ -29,6 +25,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cubicflow.extras import need
+
 if TYPE_CHECKING:
     from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
@@ -36,28 +34,31 @@ if TYPE_CHECKING:
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.inference import TableOptions, infer
     from cubicflow.tables.judging.judgement import Judgement, judge
+    from cubicflow.tables.read.places import open_table
+    from cubicflow.tables.read.reading import Reading
+    from cubicflow.tables.read.table import Table
     from cubicflow.tables.schema import Schema
-    from cubicflow.tables.source import Missing, Split, Table, open_table
+    from cubicflow.tables.schema.split import Split
+    from cubicflow.tables.schema.usable_rows import Missing
     from cubicflow.tables.table_error import TableError
-    from cubicflow.tables.text.reading import Reading
 
 # Names are imported on first access: the command line lists the kinds of columns without importing torch.
 _MODULES = {
     "Conditional": "asking.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
-    "Missing": "source",
-    "Reading": "text.reading",
+    "Missing": "schema.usable_rows",
+    "Reading": "read.reading",
     "Schema": "schema",
-    "Split": "source",
-    "Table": "source",
+    "Split": "schema.split",
+    "Table": "read.table",
     "TableEncoder": "encoder",
     "TableError": "table_error",
     "TableOptions": "inference",
     "fit_table": "fitting",
     "infer": "inference",
     "judge": "judging.judgement",
-    "open_table": "source",
+    "open_table": "read.places",
 }
 # __all__ is a literal because the API reference is built from it without running this file.
 __all__ = [
@@ -82,11 +83,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
-    try:
-        import pyarrow as pa  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "tables are read with pyarrow, which is not installed; use: pip install 'cubicflow[cli]'"
-        ) from error
+    need("pyarrow", "cubicflow.tables")
     globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_MODULES[name]}"), name)
     return globals()[name]

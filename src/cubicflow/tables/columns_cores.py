@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.nets import Transformer
-from cubicflow.nets.draws import dropout
+from cubicflow.nets.rng import dropout
 
 Next = Callable[[Tensor | None], Tensor]  # token of the previous column (N, H), None at first -> hidden state (N, H)
 
@@ -60,14 +60,14 @@ class AttentionCore(nn.Module):
 
     def one_by_one(self, n: int, context: Tensor) -> Next:
         """Return a function that computes the hidden states column by column, given the context's tokens (N, C, H)."""
-        memory = self.transformer.memory(self.num_context + self.columns)
+        cache = self.transformer.cache(self.num_context + self.columns)
 
         def next_column(token: Tensor | None) -> Tensor:
             if token is None:
                 first = torch.cat([context, self.start.expand(n, 1, -1)], dim=1)
-                found: Tensor = self.transformer(first, memory)[:, -1]
+                found: Tensor = self.transformer(first, cache)[:, -1]
             else:
-                found = self.transformer(token[:, None], memory)[:, 0]
+                found = self.transformer(token[:, None], cache)[:, 0]
             return found
 
         return next_column

@@ -34,19 +34,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, positive
+from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.draws import own_generator
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.rng import current_generator
 from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
-from cubicflow.tables.interval_mass import log_mean_density
-from cubicflow.tables.unit_spline import unit_spline
+from cubicflow.tables.model.masses import (
+    fast_log_mean_densities,
+    log_densities,
+    log_mean_densities,
+    middle_of,
+    place_of,
+)
 from cubicflow.tables.usable_numbers import check_drawn
 
 NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quantile of a place is taken
-WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
-GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
 
 STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier outcome
 CORES = ("mlp", "attention")
@@ -167,9 +170,9 @@ class ColumnsModel(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        columns = arguments(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
+        columns = config_of(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
         names = ("core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "octaves")
-        sizes = arguments(self, *names, "dropout", "cell_dropout")
+        sizes = config_of(self, *names, "dropout", "cell_dropout")
         closed = {name: value for name in ("circles", "context_circles") if (value := getattr(self, name))}
         return {**columns, **closed, **sizes}
 
@@ -198,9 +201,8 @@ class ColumnsModel(nn.Module):
         result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
         for (shape, closed), group in self._groups.items():
             params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
-            log_density = self._log_interval if shape == INTERVAL else self._log_point
-            index = fixed(group, x.device)
-            found = log_density(own.index_select(1, index), params, closed=closed)
+            index = constant_tensor(group, x.device)
+            found = self._log_density(own.index_select(1, index), params, shape, closed=closed)
             result = result.index_add(1, index, torch.where(kind.index_select(1, index) == 0, found, 0))
         return result
 
@@ -238,30 +240,17 @@ class ColumnsModel(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         for first, pairs in self._penalised.get(i, {}).items():
             table = logits.new_zeros(self.outcomes[first] + 1, self.outcomes[i])  # the last row is for UNSEEN
-            ones, others = (fixed(part, logits.device) for part in pairs)
+            ones, others = (constant_tensor(part, logits.device) for part in pairs)
             logits = logits + table.index_put((ones, others), logits.new_full((), -STRANGER_PENALTY))[kind[:, first]]
         return logits
 
-    def _log_interval(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-        """Return log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
-        if not self.training:
-            return _log_mean(cells, params, closed=closed)
-        _, low, high, log_width = cells.unbind(2)
-        # Training uses the fast spline kernels. The mean density of a wide interval follows from the spline's values at
-        # both ends, and that of a narrow interval from the slopes at two points inside.
-        width = log_width.exp()
-        middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
-        offsets = width[..., None] * fixed([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
-        points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
-        values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
-        across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
-        narrow = torch.logaddexp(log_slopes[..., 1], log_slopes[..., 2]) - math.log(2)
-        return torch.where(width > WIDE, across.log(), narrow)
-
-    def _log_point(self, cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-        """Return log densities (N, J) of points, given cells (N, J, 4) and params (N, J, P)."""
-        _, low, high, _ = cells.unbind(2)
-        return unit_spline(_place(low, high).clamp(0, 1), params, closed=closed)[1]
+    def _log_density(self, cells: Tensor, params: Tensor, shape: int, *, closed: bool) -> Tensor:
+        """Return log densities of points, or log mean densities of intervals, (N, I), given cells (N, I, 4) and params
+        (N, I, P).
+        """
+        if shape == POINT:
+            return log_densities(cells, params, closed=closed)
+        return (fast_log_mean_densities if self.training else log_mean_densities)(cells, params, closed=closed)
 
     # --- one column at a time ---
 
@@ -283,17 +272,29 @@ class ColumnsModel(nn.Module):
         params = self.splines[i](hidden).double() if self.shapes[i] else None
         return F.log_softmax(logits.double(), dim=1), params
 
-    def log_of_cells(self, i: int, cells: Tensor, log_outcomes: Tensor, params: Tensor | None) -> Tensor:
-        """Return the log probabilities (N,) of cells (N, 4) of column i under the laws of :meth:`column_law`."""
-        kind = cells[:, 0].long()
-        found = log_outcomes.gather(1, kind.clamp(min=0)[:, None])[:, 0]
-        if params is not None:
-            log_mean = _log_mean if self.shapes[i] == INTERVAL else self._log_point
-            inside = log_mean(cells[:, None], params[:, None], closed=i in self.circles)[:, 0]
-            found = torch.where(kind == 0, found + inside, found)
-        return torch.where(kind < 0, 0, found) + cells[:, 3]
-
     # --- samples ---
+
+    def draw(
+        self, i: int, hidden: Tensor, kinds: Tensor, uniform: Tensor, *, never: int = UNSEEN
+    ) -> tuple[Tensor, Tensor]:
+        """Return an outcome of column i and a place on [0, 1] for each row, (N,) and (N,).
+
+        Args:
+            hidden, kinds: hidden states (N, H) of column i, and kinds (N, i or more) of earlier cells.
+            uniform: (N, 2) numbers in [0, 1), in the precision of the result.
+            never: an outcome that is not drawn; UNSEEN for no such outcome.
+        """
+        outcome, place = kinds[:, 0] * 0, uniform[:, 1]
+        if self.outcomes[i] > 1:
+            chances = torch.softmax(self._logits(i, hidden, kinds).to(uniform.dtype), dim=1)
+            if never >= 0:
+                kept = torch.arange(self.outcomes[i], device=chances.device) != never
+                chances = chances * kept
+            ends = chances.cumsum(1)
+            outcome = (ends[:, :-1] <= uniform[:, :1] * ends[:, -1:]).long().sum(1)
+        if self.shapes[i]:
+            place = place_of(place, self.splines[i](hidden).to(uniform.dtype), closed=i in self.circles)
+        return outcome, place
 
     @torch.no_grad()
     def sample(
@@ -321,18 +322,10 @@ class ColumnsModel(nn.Module):
         rows: list[Tensor] = []
         kinds = torch.full((n, len(self.outcomes)), UNSEEN, device=device)
         for i in range(len(self.outcomes)):
-            logits = (self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else hidden.new_zeros(n, 1)).double()
-            if never and never[i] >= 0 and self.outcomes[i] > 1:
-                logits[:, never[i]] = -torch.inf
-            chances = torch.softmax(logits, dim=1)
             uniform = torch.rand(n, 2, generator=generator, device=device, dtype=torch.float64)
-            kind = (chances.cumsum(1) < uniform[:, :1] * chances.sum(1, keepdim=True)).sum(1)
-            u = uniform[:, 1]
-            if self.shapes[i]:
-                params = self.splines[i](hidden).double()
-                u = unit_spline(u, params, closed=i in self.circles, inverse=True)[0]
-            check_drawn(chances, u)
-            cells = to_cells(i, kind.clamp(max=self.outcomes[i] - 1), u)
+            kind, u = self.draw(i, hidden, kinds, uniform, never=never[i] if never else UNSEEN)
+            check_drawn(u)
+            cells = to_cells(i, kind, u)
             rows.append(cells)
             kinds[:, i] = cells[:, 0].long()
             if i + 1 < len(self.outcomes):
@@ -370,36 +363,22 @@ class ColumnsModel(nn.Module):
         """
         every = [*self.context_outcomes, *self.outcomes]
         device = cells.device
-        firsts = fixed([self._firsts[i] for i in columns], device)
-        unseen = fixed([every[i] for i in columns], device)
-        shaped = fixed([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device, torch.bool)
+        firsts = constant_tensor([self._firsts[i] for i in columns], device)
+        unseen = constant_tensor([every[i] for i in columns], device)
+        shaped = constant_tensor([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device, torch.bool)
         kind = cells[:, :, 0].long()
         seen = kind >= 0
         if self.training and self.cell_dropout:
-            seen = seen & (torch.rand(seen.shape, device=device, generator=own_generator(device)) >= self.cell_dropout)
+            seen = seen & (
+                torch.rand(seen.shape, device=device, generator=current_generator(device)) >= self.cell_dropout
+            )
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
         chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
         circles = [self._whole_waves[i] for i in columns]
-        waves = _waves(_place(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves, circles)
+        waves = _waves(middle_of(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves, circles)
         waves = waves * (seen & shaped)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
-
-
-def _log_mean(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-    """Return the exact log mean densities (N, I) of intervals, given cells (N, I, 4) and params (N, I, P)."""
-    _, low, high, log_width = cells.unbind(2)
-    # The width follows from the distances. If the interval is too narrow for its distances, the log_size replaces the
-    # log width: the density is nearly constant there. The log_size is slightly smaller, by the probability of unseen
-    # values.
-    between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
-    log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
-    return log_mean_density(low, high, log_width, params, closed=closed)
-
-
-def _place(low: Tensor, high: Tensor) -> Tensor:
-    """Return the middle of an interval, given its distances from 0 and from 1."""
-    return (1 + low - high) / 2
 
 
 def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
@@ -409,14 +388,14 @@ def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:
     period.
     """
     u = place.clamp(NEAREST, 1 - NEAREST)
-    circle = fixed(circles, u.device, torch.bool)
+    circle = constant_tensor(circles, u.device, torch.bool)
     speeds = math.pi * 2.0 ** torch.arange(octaves, dtype=u.dtype, device=u.device)
     phases = torch.where(circle, place, u)[..., None] * speeds
     waves = torch.cat([2 * u[..., None] - 1, torch.special.ndtri(u)[..., None], phases.sin(), phases.cos()], dim=-1)
     if not any(circles):
         return waves
     is_whole = [i not in (0, 1, 2, 2 + octaves) for i in range(2 + 2 * octaves)]
-    return waves * (~circle[:, None] | fixed(is_whole, u.device, torch.bool))
+    return waves * (~circle[:, None] | constant_tensor(is_whole, u.device, torch.bool))
 
 
 def _zeros(inputs: int, outputs: int) -> nn.Linear:

@@ -29,9 +29,9 @@ def find_copies(columns: Sequence[Column], y: Floats) -> list[tuple[str, str]]:
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.source import MemoryTable
+    >>> from cubicflow.tables.read.table import in_memory
     >>> x = np.random.default_rng(0).normal(size=100)
-    >>> columns = infer(MemoryTable(pa.table({"x": x, "y": x, "z": -x}))).schema.model
+    >>> columns = infer(in_memory(pa.table({"x": x, "y": x, "z": -x}))).schema.model
     >>> find_copies(columns, np.stack([x, x, -x], axis=1))
     [('x', 'y')]
     """

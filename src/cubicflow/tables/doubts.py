@@ -68,8 +68,8 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.source import MemoryTable
-    >>> names = MemoryTable(pa.table({"name": [f"n{i % 30}" for i in range(50)], "size": range(50)}))
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> names = in_memory(pa.table({"name": [f"n{i % 30}" for i in range(50)], "size": range(50)}))
     >>> infer(names).warnings[0].split(",")[0]
     "'name' holds 30 different words in 50 rows (60 % of its values are distinct)"
     """
@@ -93,8 +93,8 @@ def huge_whole_numbers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.source import MemoryTable
-    >>> found = infer(MemoryTable(pa.table({"a": [float(i) for i in range(49)] + [2.0**64], "b": range(50)})))
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> found = infer(in_memory(pa.table({"a": [float(i) for i in range(49)] + [2.0**64], "b": range(50)})))
     >>> found.warnings[0].split(",")[0]
     "'a' holds whole numbers as large as 1.84467e+19"
     """
@@ -113,8 +113,8 @@ def too_few_rows(schema: Schema, rows: int) -> list[str]:
 
     >>> import numpy as np, pyarrow as pa
     >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.source import MemoryTable
-    >>> wide = MemoryTable(pa.table({f"c{i}": np.arange(50) for i in range(9)}))
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> wide = in_memory(pa.table({f"c{i}": np.arange(50) for i in range(9)}))
     >>> infer(wide).warnings[0].split(":")[0]
     'there are 40 training rows for 9 columns'
     """

@@ -29,8 +29,8 @@ class TableEncoder:
     given u, the log density of a row in the data's own units is the flow's log_prob(x) + log_det.
 
     >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.source import MemoryTable
-    >>> table = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": range(40)}))
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> table = in_memory(pa.table({"word": ["a", "b"] * 20, "size": range(40)}))
     >>> encoder = TableEncoder(infer(table).schema)
     >>> encoder.features, encoder.decode(np.zeros((1, 2))).to_pylist()
     (2, [{'word': 'a', 'size': 19}])

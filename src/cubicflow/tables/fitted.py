@@ -27,11 +27,13 @@ from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
+from cubicflow.tables.read.reading import DEFAULT_READING, Reading
+from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import PARTS, MemoryTable, Missing, Piece, Split, Table, pieces
+from cubicflow.tables.schema.split import PARTS, Split
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
@@ -220,7 +222,7 @@ class FittedTable(SampledTable):
         columns gives such a value a probability.
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-        table = MemoryTable(rows.cast(without_views(rows.schema)), "the batch")
+        table = in_memory(rows.cast(without_views(rows.schema)), "the batch")
         scores = self.score_batches(table, missing, observed_only=observed_only)
         return np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in scores])
 
@@ -360,7 +362,7 @@ def score_all(
                 found.append(Scores(scores, numbers.weights, piece.numbers, parts, *counts, baseline, unseen_counts))
             yield found
     except TableError as error:
-        raise error.about(table.path) from None
+        raise error.about(table.name) from None
 
 
 def score_numbers(

@@ -14,7 +14,7 @@ import torch
 
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
-from cubicflow.nets.draws import seeded
+from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.kept_constraints import learn_constraints
@@ -22,22 +22,21 @@ from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_number
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
-from cubicflow.tables.copied_rows import copied_rows
 from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.files.places import STANDARD_INPUT
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.honest_score import Score, ScoreOfRows, Used
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
-from cubicflow.tables.resumed_table import check_same_table
-from cubicflow.tables.source import Missing, open_table
-from cubicflow.tables.started_run import begin_from, check_start
+from cubicflow.tables.read.places import STANDARD_INPUT, open_table
+from cubicflow.tables.read.reading import Reading, check_reading
+from cubicflow.tables.run.copied_rows import copied_rows
+from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.schema.split import split_from
+from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.table_rows import Parts, TableRows, load_numbers, load_parts, parts_of, split_numbers
-from cubicflow.tables.text.reading import Reading, check_reading
-from cubicflow.tables.time_order import split_from
+from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import check_folder
@@ -137,7 +136,7 @@ def fit_table(
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(
-        f"{table.path}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
+        f"{table.name}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
     )
     if model == "flow" and requested_model is None:
         say(f"note: {FLOW_CHOSEN}")
@@ -156,8 +155,8 @@ def fit_table(
         say(f"warning: {copies}")
     some_rows = evenly_spaced(prepared.rows.train, TRAINING_ROWS)
     independent = learn_independent(some_rows) if prepared.cells is None else None
-    origin = found.split, missing, table.source() or STANDARD_INPUT, found.table.fingerprint(), found.parts
-    read = replace(reading, formats=found.table.formats)
+    origin = found.split, missing, table.origin.source or STANDARD_INPUT, found.table.fingerprint(), found.parts
+    read = replace(reading, notations=found.table.notations)
     fitted = FittedTable(prepared.model, found.schema, *origin, independent, prepared.cells, read, kept_constraints)
     fitted.all_constraints()  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
@@ -224,7 +223,7 @@ class Prepared(NamedTuple):
 
     model: Any
     cells: CellEncoder | None
-    rows: Parts
+    rows: SplitRows
     training: Mapping[str, Any]
     notes: Sequence[str]
     copies: Sequence[Constraint] = ()

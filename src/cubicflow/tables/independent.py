@@ -134,9 +134,9 @@ class IndependentColumns:
 
     >>> import pyarrow as pa
     >>> from cubicflow.tables import TableEncoder, infer
-    >>> from cubicflow.tables.source import MemoryTable
+    >>> from cubicflow.tables.read.table import in_memory
     >>> rows = pa.table({"word": ["a", "b", "b", "b"] * 25, "tame": [True, False] * 50})
-    >>> encoder = TableEncoder(infer(MemoryTable(rows)).schema)
+    >>> encoder = TableEncoder(infer(in_memory(rows)).schema)
     >>> y = encoder.read(rows.to_batches()[0]).y
     >>> np.round(np.exp(IndependentColumns.learn(encoder.columns, y).log_prob(y[:2])), 1).tolist()
     [0.1, 0.4]

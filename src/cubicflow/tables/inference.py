@@ -32,12 +32,14 @@ from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
+from cubicflow.tables.read.table import ROW_INDEX, Table
+from cubicflow.tables.read.text.csv_head import INDEX
+from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import PARTS, ROW_INDEX, Missing, Piece, RowSample, Split, Table, pieces, without_values
+from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
+from cubicflow.tables.schema.split import PARTS, RowSample, Split
+from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.tables.text.csv_head import INDEX
-from cubicflow.tables.text.found_formats import detect_formats
-from cubicflow.tables.time_order import OrderOfRows, columns_of, remark_on_order
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
@@ -171,31 +173,31 @@ def infer(
             names them; if false, such text raises TableError, and such numbers are modelled.
 
     >>> import pyarrow as pa
-    >>> from cubicflow.tables.source import MemoryTable
-    >>> rows = MemoryTable(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
     >>> [column.kind for column in infer(rows).schema.columns]
     ['categorical', 'stepped']
     """
     try:
         return _infer(table, options or TableOptions(), split or Split(), spool, atoms, leave_out_identifiers)
     except TableError as error:
-        raise error.about(table.path) from None
+        raise error.about(table.name) from None
 
 
 def _infer(
     table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool, leave_out_identifiers: bool
 ) -> Inferred:
     options.check_names(table.names)
-    if unknown := [name for name in columns_of(split) if name not in table.types]:
+    if unknown := [name for name in split.columns if name not in table.types]:
         raise TableError(f"there is no column {some(unknown)} to split by; the columns are {some(table.names, 20)}")
     missing = Missing(options.missing or Missing.ERROR)
     indices = [name for name in table.names if re.fullmatch(ROW_INDEX, name) and name not in options.named]
     options = replace(options, drop=(*options.drop, *indices))
     used = [name for name in table.names if name not in options.drop]
     _check_types({name: table.types[name] for name in used})
-    kept = [*used, *(name for name in columns_of(split) if name not in used)]
+    kept = [*used, *(name for name in split.columns if name not in used)]
     words = [name for name, kind in options.kinds.items() if kind == "categorical"]
-    table = detect_formats(table.spooled(kept, spool), kept, words)
+    table = detect_notations(table.spooled(kept, spool), kept, words)
     types = {name: table.types[name] for name in used}
     _check_empty(types)
     split = split.resolved(table)
@@ -220,7 +222,7 @@ def _infer(
     notes = [_index_note(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
     notes += [left_out_note(identifiers)] if identifiers else []
-    notes += remark_on_order(survey.orders) if not columns_of(split) else []
+    notes += remark_on_order(survey.orders) if not split.columns else []
     if survey.dropped:
         read = survey.rows + survey.dropped
         lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"

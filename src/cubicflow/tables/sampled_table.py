@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from cubicflow.arguments import whole_number
 from cubicflow.tables.asking.asked_table import AskedTable
 from cubicflow.tables.asking.conditions import Given, context_values, is_context
 from cubicflow.tables.table_error import TableError
@@ -61,8 +61,7 @@ class SampledTable(AskedTable):
 
         ``say`` is called with a line on the quality of rows under conditions.
         """
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise TableError(f"the number of samples should be a whole number, 0 or more, got {n!r}")
+        n = whole_number("the number of samples", n, 0)
         if self.cells is not None and temperature != 1:
             raise TableError(
                 f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",

@@ -19,7 +19,10 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.source import PARTS, Missing, Split, Table, file_changed, pieces, scramble
+from cubicflow.tables.read.file_checks import file_changed
+from cubicflow.tables.read.table import Table
+from cubicflow.tables.schema.split import PARTS, Split, scramble
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
@@ -78,7 +81,7 @@ class TableRows(IndexedRows):
         return split_numbers(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
-class Parts(NamedTuple):
+class SplitRows(NamedTuple):
     """The training, validation and test rows of a table."""
 
     train: TableRows
@@ -88,7 +91,7 @@ class Parts(NamedTuple):
 
 def load_parts(
     table: Table, encoder: TableEncoder, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
-) -> Parts:
+) -> SplitRows:
     """Read a table of ``rows`` complete rows into memory or, if it is large, into a temporary file in ``folder``.
 
     The file has no name. The system deletes it when the process ends, even by a crash.
@@ -97,10 +100,10 @@ def load_parts(
     return parts_of(encoder, numbers, chosen)
 
 
-def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> Parts:
+def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
     """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
     everything = TableRows(encoder, numbers)
-    return Parts(*(everything.part(rows) for rows in chosen))
+    return SplitRows(*(everything.part(rows) for rows in chosen))
 
 
 def load_numbers(
@@ -130,7 +133,7 @@ def load_numbers(
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
     if stop != rows:
-        raise file_changed(table.path, rows, stop)
+        raise file_changed(table.name, rows, stop)
     return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
 
 

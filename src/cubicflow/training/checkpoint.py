@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cubicflow.atomic_files import sync_folder, write_atomically
-from cubicflow.plain_files import NotPlainError, check_plain
+from cubicflow.files import NotPlainError, check_plain, sync_folder, write_atomically
 from cubicflow.training.saved_numbers import CHECKPOINT, schema_violation
 
 FORMAT = "cubicflow-checkpoint"
@@ -42,7 +41,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str,
     """Write a new checkpoint and keep the previous one."""
     from safetensors.torch import save
 
-    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     text = json.dumps(numbers)
     metadata = {"format": FORMAT, "version": VERSION, "numbers": text, "sha256": digest(copies, text)}
     write_atomically(folder / NEXT, save(copies, metadata))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from numbers import Integral, Real
 from typing import Any, Self
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import number, unknown_name, whole_number
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
@@ -77,16 +77,15 @@ class TrainingConfig:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "validate_every", "log_every"):
-            self._check(name, whole=True, positive=True)
-        for name in ("warmup_steps", "patience", "seed"):
-            self._check(name, whole=True)
+        whole = {"steps": 1, "batch_size": 1, "validate_every": 1, "log_every": 1, "warmup_steps": 0, "patience": 0}
+        for name, least in (whole | {"seed": 0}).items():
+            self._convert(name, whole_number, least)
         for name in ("time_budget", "learning_rate", "clip_norm"):
-            self._check(name, positive=True)
+            self._convert(name, number, above=0)
         for name in ("weight_decay", "checkpoint_seconds"):
-            self._check(name)
+            self._convert(name, number, least=0)
         for name in ("beta2", "average_decay", "validation_fraction"):
-            self._check(name, below=1)
+            self._convert(name, number, least=0, below=1)
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
         if self.steps is not None:
@@ -104,8 +103,18 @@ class TrainingConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                raise TypeError(no_such("fit", "training setting", name, known))
+                raise TypeError(unknown_name("fit", "training setting", name, known))
         return replace(config, **settings) if config is not None else cls(**settings)
+
+    def completed(self, recorded: Mapping[str, Any]) -> Self:
+        """Return the config of a resumed run: settings that are None get the values that the run has recorded.
+
+        So a run continues with the defaults of the version of cubicflow that started it.
+        """
+        unset = [field.name for field in fields(self) if field.default is None and getattr(self, field.name) is None]
+        with suppress(ValueError):  # the comparison with the run reports a wrong value
+            return replace(self, **{name: recorded[name] for name in unset if name in recorded})
+        return self
 
     def validation_rows(self, num_rows: int) -> int:
         """Return how many of ``num_rows`` rows to split off for validation."""
@@ -150,22 +159,11 @@ class TrainingConfig:
         """Return the settings as plain JSON values."""
         return asdict(self)
 
-    def _check(self, name: str, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
-        """Check that a setting is a number within its bounds, and convert it to a Python number.
-
-        None is accepted for settings that have a meaning for None. Raises ValueError for any other value.
-        """
+    def _convert(self, name: str, check: Callable[..., float], *bounds: int, **limits: float) -> None:
+        """Check a setting, and convert it to a Python number for JSON. None stays where it has a meaning."""
         value = getattr(self, name)
-        if value is None and (name in ("clip_norm", "average_decay") or getattr(type(self), name) is None):
-            return
-        number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-        if not number or not 0 <= value < below or (positive and value == 0):
-            kind = "a whole number" if whole else "a finite number"
-            bounds = ("above 0" if positive else "0 or more") + (f" and below {below:g}" if below < math.inf else "")
-            raise ValueError(f"{name} must be {kind}, {bounds}, got {value!r}")
-        # Convert NumPy scalars, which JSON cannot write. object.__setattr__ because the dataclass is frozen.
-        plain = operator.index(value) if isinstance(value, Integral) else float(value)
-        object.__setattr__(self, name, plain)
+        if value is not None or not (name in ("clip_norm", "average_decay") or getattr(type(self), name) is None):
+            object.__setattr__(self, name, check(name, value, *bounds, **limits))  # the dataclass is frozen
 
 
 def least_validate_every(batch_size: int, validation_rows: int, *, averages: bool) -> int:

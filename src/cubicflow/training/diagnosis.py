@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
-from cubicflow.distributions import Uniform
+from cubicflow.flows import Flow
+from cubicflow.flows.support import data_ends
 from cubicflow.training.step import Step
 
 
@@ -29,8 +32,8 @@ def likely_cause(step: Step, batch: Batch) -> str:
         shown = ", ".join(f"{value:.4g}" for value in row)
         bad_rows = f"{int(bad.sum())} of {len(losses)} rows have a NaN or infinite loss"
         count = f"{bad_rows}; the first of them starts with [{shown}]"
-        if isinstance(getattr(step.flow, "base", None), Uniform):
-            return f"{count}; this flow is defined on the unit cube, so scale the data to [0, 1]"
+        if beyond := _outside(step.flow, batch.x[bad][0]):
+            return f"{count}; {beyond}; scale the data into the box"
         if int(step.failed_at) != 0 and not _are_outliers(batch.x, bad):
             rate = f"learning_rate={step.config.learning_rate:g}"
             return (
@@ -45,6 +48,20 @@ def likely_cause(step: Step, batch: Batch) -> str:
     config = step.config
     advice = "lower learning_rate" if config.precision != "bf16" else "lower learning_rate, or use precision='tf32'"
     return f"the gradient overflowed (learning_rate={config.learning_rate:g}, clip_norm={config.clip_norm}); {advice}"
+
+
+def _outside(flow: Any, row: Tensor) -> str | None:
+    """Return how a row leaves the box on which the flow has a density, or None if the row is inside, or if no such box
+    is known."""
+    ends = data_ends(flow) if isinstance(flow, Flow) else None
+    if ends is None:
+        return None
+    beyond = ((row < ends[0]) | (row > ends[1])).flatten().nonzero()
+    if not len(beyond):
+        return None
+    i = int(beyond[0])
+    low, high = ends.flatten(1)[:, i].tolist()
+    return f"this flow has a density for values from {low:g} to {high:g} of feature {i}"
 
 
 def _are_outliers(x: Tensor, bad: Tensor) -> bool:

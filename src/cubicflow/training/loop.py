@@ -17,6 +17,7 @@ from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
+from cubicflow.progress import Progress, make_progress
 from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
@@ -25,9 +26,8 @@ from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass, negative_log_likelihood
 from cubicflow.training.parts import parts
-from cubicflow.training.progress import Progress, make_progress
 from cubicflow.training.randomness import random_state_kept
-from cubicflow.training.run_folder import RunFolder, check_run, open_run
+from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
@@ -86,7 +86,7 @@ def fit(
     overwrite: bool = False,
     loss: Loss | None = None,
     symmetries: Symmetries | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[str], object] = True,
     stop: Callable[[], bool] | None = None,
     sections: Mapping[str, Any] | None = None,
     **settings: Any,
@@ -108,7 +108,7 @@ def fit(
             :mod:`cubicflow.training.losses`.
         symmetries: maps under which the density does not change. At every step each training row is replaced by one
             of its images. Validation rows are not replaced.
-        progress: whether to show progress on standard error.
+        progress: True shows progress on standard error; a function is called with each line instead.
         stop: a function that is called after each step, in any thread. If it returns True, the run is saved and ends
             with :class:`TrainingInterrupted`, as after Ctrl-C.
         sections: further plain values for the run's config.json. Names of the run's own sections are not allowed.
@@ -122,6 +122,8 @@ def fit(
     config = TrainingConfig.make(config, **settings)
     check_run(run, resume=resume, sections=sections or {})
     with join(config.device) as world, random_state_kept(world.device):
+        if resume and run is not None:
+            config = config.completed(world.broadcast(recorded_settings(run) if world.is_writer else None))
         # --- check the rows, and split off validation rows ---
         given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
@@ -149,7 +151,7 @@ def fit(
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
-        display = make_progress(progress and world.is_writer, validates=held_out is not None)
+        display = make_progress(world.is_writer and progress, validates=held_out is not None)
         with closing(display), opened as folder, interrupts:
             flow.to(world.device)
             step = Step(flow, loss, config, world, summary.mean_weight, symmetries)
@@ -203,7 +205,8 @@ def train_to_the_end(
     take_step = parts.repeated(step, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
-    logged_step = state.step
+    first_step = logged_step = state.step
+    metrics: dict[str, Any] = {}
     interrupted = False
     least = least_validate_every(
         batch_size, 0 if held_out is None else held_out.num_rows, averages=step.averages is not None
@@ -219,11 +222,13 @@ def train_to_the_end(
         with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, world.rank)):
             take_step(batch)
         state.step += 1
+        if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
+            metrics["first_step_seconds"] = time.monotonic() - logged
+            logged, logged_step = time.monotonic(), state.step
         if world.size == 1 or state.step % AGREE_EVERY == 0:
             interrupted, state.elapsed = world.agree(interrupts.requested(), time.monotonic() - began)
 
         # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
-        metrics: dict[str, Any] = {}
         last = why_stop(config, state) is not None
         finished_share = done(config, state.step, state.elapsed)
         validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
@@ -236,7 +241,8 @@ def train_to_the_end(
             metrics["loss"] = float(step.loss_sum) / (state.step - state.last_read)
             metrics["learning_rate"] = float(step.learning_rate)
             metrics["gradient_norm"] = float(step.gradient_norm)
-            metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
+            if state.step > logged_step:
+                metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
             step.loss_sum.zero_()
             state.last_read = logged_step = state.step
             logged = now
@@ -246,12 +252,13 @@ def train_to_the_end(
         if held_out is not None and validating:
             metrics |= validate(state, held_out)
             validations.restart(state.step, finished_share)
-        if metrics:
+        if reading:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
             history.append(metrics)
             display.update(finished_share, metrics)
             if folder is not None:
                 folder.log(metrics)
+            metrics = {}
 
         # --- save ---
         if folder is not None and saving:

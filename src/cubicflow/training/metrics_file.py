@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cubicflow.plain_files import check_plain
+from cubicflow.files import check_plain
 
 METRICS_FILE = "metrics.jsonl"
 MOST_BYTES = 1 << 26  # a quarter of a million lines

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
 from cubicflow.nets.replaced_methods import replaced_in_class, replaced_method
+from cubicflow.nets.rng import SHARED_GENERATOR, use_generator
 
 # torch's modules that draw no random numbers.
 DRAW_NOTHING = tuple(
@@ -47,7 +47,7 @@ class Randomness:
         with SHARED_GENERATOR:  # module hooks may draw from torch's generator
             seed_everything(seed, self.device)
         self.own.manual_seed(seed)
-        with drawing_from(self.own):
+        with use_generator(self.own):
             yield
 
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.atomic_files import is_leftover, write_atomically
+from cubicflow.files import InUseError, NotPlainError, is_leftover, open_plain, take_lock, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
-from cubicflow.plain_files import InUseError, NotPlainError, open_plain, take_lock
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
@@ -288,6 +287,14 @@ def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, An
     if taken := [name for name in sections if name in RESERVED]:
         names = ", ".join(map(repr, taken))
         raise ValueError(f"sections may not be named {names}: the run itself uses that name; choose another name")
+
+
+def recorded_settings(run: str | Path) -> dict[str, Any]:
+    """Return the training settings in a run's config.json; none if there is no such file or section."""
+    with suppress(FlowFileError):  # reported when the run is opened
+        section = flow_files.read_config(Path(run)).get("training")
+        return section if isinstance(section, dict) else {}
+    return {}
 
 
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:

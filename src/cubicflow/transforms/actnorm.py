@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
 
@@ -46,7 +46,7 @@ class ActNorm(Transform):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
-        if not self._is_initialised:
+        if not self._has_scale():
             if not self.training:
                 raise self._unfitted()
             self.initialise(x)
@@ -55,7 +55,7 @@ class ActNorm(Transform):
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, z, self.features)
-        if not self._is_initialised:
+        if not self._has_scale():
             raise self._unfitted()
         outputs = z * torch.exp(per_pixel(self.log_scale, z)) + per_pixel(self.shift, z)
         return outputs, scale_log_det(z, self.log_scale)
@@ -81,6 +81,10 @@ class ActNorm(Transform):
         self.log_scale.copy_(torch.where(highest == lowest, 1, std).log())
         self.initialised.fill_(True)
         self._is_initialised = True
+
+    def _has_scale(self) -> bool:
+        # Read the buffer too: torch.func.functional_call may replace the buffer of a fresh layer.
+        return self._is_initialised or bool(self.initialised)
 
     def _unfitted(self) -> RuntimeError:
         return RuntimeError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments, permutation, positive
+from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
@@ -60,13 +60,14 @@ class Autoregressive(Transform):
             self.after = nn.Buffer(self.before.argsort())  # the network's feature for each column of x
         columns = list(range(features)) if self.order is None else self.order  # in the network's order
         self._map = self.element_map.columns(columns)
+        self._maps = [self._map.columns([i]) for i in range(features)]
         size, circles = self.element_map.num_params, self.element_map.circles(columns)
         self.network = make_network(network, features, features * size, context_features, circles)
         if not is_own(self.network):
             check_causal(self.network, features, features * size, context_features)
 
     def config(self) -> dict[str, Any]:
-        settings = arguments(self, "features", "network", "element_map", "context_features")
+        settings = config_of(self, "features", "network", "element_map", "context_features")
         return settings if self.order is None else {**settings, "order": self.order}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -83,8 +84,8 @@ class Autoregressive(Transform):
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
-            params = next_params(self._map.columns([i - 1]).within_domain(columns[-1]) if columns else None)
-            x, log_slope = self._map.columns([i])(z[:, i], params, inverse=True)
+            params = next_params(self._maps[i - 1].within_domain(columns[-1]) if columns else None)
+            x, log_slope = self._maps[i](z[:, i], params, inverse=True)
             columns.append(x)
             log_slopes.append(log_slope)
         return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))

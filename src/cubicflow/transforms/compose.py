@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.transforms.linear import Dense, LinearTransform
+from cubicflow.transforms.linear import dense_matrices, linear_layers, sum_of_log_scales
 from cubicflow.transforms.transform import Transform, context_for, no_log_det
 
 
@@ -44,8 +44,8 @@ class Compose(Transform):
         return iter(self.transforms)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = self._linear_layers("forward")
-        dense = _dense_matrices(linear, lambda kind: kind.dense_layers)
+        linear = linear_layers(self.transforms, "forward")
+        dense = dense_matrices(linear)
         log_dets = []
         for place, part in enumerate(self.transforms):
             if place in dense:
@@ -54,12 +54,12 @@ class Compose(Transform):
                 x, log_det = part(x, context_for(part, context))
                 log_dets.append(log_det)
         log_det = torch.stack(log_dets).sum(0) if log_dets else no_log_det(x)
-        return x, log_det + _log_scales(linear) if linear else log_det
+        return x, log_det + sum_of_log_scales(linear) if linear else log_det
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        linear = self._linear_layers("inverse")
+        linear = linear_layers(self.transforms, "inverse")
         linear = {place: layer for place, layer in linear.items() if layer.takes_dense_inverse(z)}
-        dense = _dense_matrices(linear, lambda kind: kind.dense_inverses)
+        dense = dense_matrices(linear, inverse=True)
         log_det = no_log_det(z)
         for place, part in reversed(list(enumerate(self.transforms))):
             if place in dense:
@@ -67,7 +67,7 @@ class Compose(Transform):
             else:
                 z, log_det_part = part.inverse(z, context_for(part, context))
                 log_det = log_det + log_det_part
-        return z, log_det - _log_scales(linear) if linear else log_det
+        return z, log_det - sum_of_log_scales(linear) if linear else log_det
 
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         box: Tensor | None = ends
@@ -76,36 +76,6 @@ class Compose(Transform):
                 break
             box = part.map_box(box, inverse=inverse)
         return box
-
-    def _linear_layers(self, direction: str) -> dict[int, LinearTransform]:
-        """Return the linear layers by their positions. A layer with a replaced method is left out, because the method
-        may do more than multiply."""
-        return {
-            place: part
-            for place, part in enumerate(self.transforms)
-            if isinstance(part, LinearTransform)
-            and direction not in part.__dict__
-            and getattr(type(part), direction) is getattr(LinearTransform, direction)
-        }
-
-
-def _dense_matrices(
-    layers: dict[int, LinearTransform],
-    maker: Callable[[type[LinearTransform]], Callable[[Sequence[Any]], Sequence[Dense]]],
-) -> dict[int, Dense]:
-    """Return the matrices of all linear layers. Matrices of one class and size are made in one batch: making them one
-    at a time would take longer than the products that use them."""
-    dense: dict[int, Dense] = {}
-    for kind, features in dict.fromkeys((type(layer), layer.features) for layer in layers.values()):
-        alike = {i: layer for i, layer in layers.items() if type(layer) is kind and layer.features == features}
-        dense.update(zip(alike, maker(kind)(list(alike.values())), strict=True))
-    return dense
-
-
-def _log_scales(layers: dict[int, LinearTransform]) -> Tensor:
-    """Return the sum of all log-determinants. The sum is the same for every row, so it is added once at the end. Adding
-    each log-determinant in its own layer would cost a sum over rows in every layer's backward pass."""
-    return torch.cat([layer.log_scales() for layer in layers.values()]).sum()
 
 
 class Inverse(Transform):

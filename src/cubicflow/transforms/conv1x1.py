@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
 from cubicflow.transforms.transform import Transform, check_features

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import arguments
+from cubicflow.arguments import config_of
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -100,7 +100,7 @@ class Coupling(Transform):
         self.identity_maps = Elementwise(len(identity), self._identity_map) if transform_identity and identity else None
 
     def config(self) -> dict[str, Any]:
-        return arguments(self, "mask", "network", "element_map", "context_features", "transform_identity")
+        return config_of(self, "mask", "network", "element_map", "context_features", "transform_identity")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         identity, transformed = self._split(x, context)

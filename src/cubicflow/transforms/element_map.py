@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cubicflow import splines
-from cubicflow.nets.fixed_tensors import fixed
+from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
-from cubicflow.splines.families import FAMILIES, family_names
+from cubicflow.splines.families import FAMILIES, family_names, find_family
 from cubicflow.splines.spec import make_spec
 
 # The maps that are not splines, with their numbers of params. All of them map the real line onto itself.
@@ -62,14 +61,22 @@ class ElementMap:
     backend: str = "auto"
     affine_first: bool = False
 
+    _settings: ClassVar[dict[str, Any]]  # the spline arguments of this family
+    _parts: ClassVar[list[tuple[ElementMap, list[int]]]]  # with a domain for each column: a map and its columns
+
     def __post_init__(self) -> None:
         families = [*family_names(), *PLAIN_MAPS]
         if self.family not in families:
             raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
+        slopes = None if (self.family, None) in FAMILIES else self.slopes
+        if is_spline(self.family):
+            floors = {name: getattr(self, name) for name in find_family(self.family, slopes).floors}
+            self._keep("_settings", {"family": self.family, "slopes": slopes, **floors})
         if not isinstance(self.domain, str):
-            object.__setattr__(self, "domain", tuple(self.domain))
-            for name in set(self.domain):
-                replace(self, domain=name)  # the constructor checks the settings on this domain
+            self._keep("domain", tuple(self.domain))
+            columns = {name: [i for i, own in enumerate(self.domain) if own == name] for name in self.domain}
+            maps = {name: replace(self, domain=name) for name in columns}  # the constructor checks every domain
+            self._keep("_parts", [(maps[name], places) for name, places in columns.items()])
             return
         title = find_domain(self.domain).title
         check_backend(self.backend)
@@ -134,15 +141,11 @@ class ElementMap:
         """Map rows (N, D) with params (N, D, P) or (D, P). Columns of the same domain are mapped together."""
         if x.ndim != 2 or x.shape[1] != len(self.domain):
             raise ValueError(f"domains by column need rows of shape (N, {len(self.domain)}), got {tuple(x.shape)}")
-        order: list[int] = []
         parts: list[tuple[Tensor, Tensor]] = []
-        for name in dict.fromkeys(self.domain):
-            places = [i for i, own in enumerate(self.domain) if own == name]
-            chosen = fixed(places, x.device)
-            own = x.index_select(1, chosen), params.index_select(-2, chosen)
-            parts.append(replace(self, domain=name)(*own, inverse=inverse))
-            order += places
-        restore = fixed(order, x.device).argsort()
+        for part, places in self._parts:
+            chosen = constant_tensor(places, x.device)
+            parts.append(part(x.index_select(1, chosen), params.index_select(-2, chosen), inverse=inverse))
+        restore = constant_tensor([place for _, places in self._parts for place in places], x.device).argsort()
         y, log_slope = (torch.cat(part, dim=1).index_select(1, restore) for part in zip(*parts, strict=True))
         return y, log_slope
 
@@ -158,26 +161,22 @@ class ElementMap:
     def _num_inner_params(self) -> int:
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][1]
-        return splines.num_params(self.family, self.num_bins, self._slopes)
+        return splines.num_params(self.family, self.num_bins, self._settings["slopes"])
 
     def within_domain(self, x: Tensor) -> Tensor:
         """Return x clamped to the domain, as input of a network. Inputs outside the unit interval have log density
         -inf. Without the clamp, huge inputs could make the network's outputs and the log density NaN."""
-        if not isinstance(self.domain, str):
-            return torch.stack([self.columns([i]).within_domain(column) for i, column in enumerate(x.unbind(1))], dim=1)
-        bounds = find_domain(self.domain).bounds
-        return x if bounds is None else x.clamp(*bounds)
+        if isinstance(self.domain, str):
+            bounds = find_domain(self.domain).bounds
+            return x if bounds is None else x.clamp(*bounds)
+        ends = [find_domain(name).bounds or (-math.inf, math.inf) for name in self.domain]
+        low, high = (constant_tensor(side, x.device, x.dtype) for side in zip(*ends, strict=True))
+        return x.clamp(low, high)
 
-    @property
-    def _slopes(self) -> str | None:
-        return None if (self.family, None) in FAMILIES else self.slopes
-
-    @cached_property
-    def _settings(self) -> dict[str, Any]:
-        """The spline arguments of this family. Cached, because finding them takes noticeable time for small batches."""
-        slopes = self._slopes
-        floors = {name: getattr(self, name) for name in FAMILIES[self.family, slopes].floors}
-        return {"family": self.family, "slopes": slopes, **floors}
+    def _keep(self, name: str, value: Any) -> None:
+        """Set an attribute of this frozen object. Found here once: finding it in every call takes noticeable time for
+        small batches, and a compiler cannot trace it."""
+        object.__setattr__(self, name, value)
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments. ``affine_first`` is left out if False, so that configs equal those that

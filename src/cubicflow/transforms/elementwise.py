@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.transform import Transform, check_ends, check_features, sum_features
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cubicflow.nets.tracing import is_traced
 from cubicflow.splines.calls import calls
 
 
@@ -59,7 +60,7 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
     (tensor([[20.]]), tensor([[10., 30.]]))
     """
-    if torch.compiler.is_compiling() or calls.only_values(x):
+    if is_traced() or calls.only_values(x):
         return _split(x, halves)
     parts: tuple[Tensor, Tensor] = _apply_split(x, *_to_arguments(halves))
     return parts
@@ -72,7 +73,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
     tensor([[10., 20., 30.]])
     """
-    if torch.compiler.is_compiling() or calls.only_values(first, second):
+    if is_traced() or calls.only_values(first, second):
         return _join(first, second, halves)
     x: Tensor = _apply_join(first, second, *_to_arguments(halves))
     return x

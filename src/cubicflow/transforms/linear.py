@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
+from cubicflow.nets.precision import widened, without_autocast
 from cubicflow.nets.products import products
+from cubicflow.nets.tracing import is_traced
 from cubicflow.transforms.transform import Transform, check_features, check_floating
 
 # Solving runs layer by layer, but dense inverses of all layers are made in one batch. For small matrices the inverses
@@ -76,8 +78,9 @@ class LinearTransform(Transform):
 
     def solve(self, z: Tensor) -> Tensor:
         """Return the rows x with W x = z, without the inverse of W."""
-        weight = self.dense_layers([self])[0].weight
-        x: Tensor = torch.linalg.solve(weight, z.to(weight.dtype).T).T.to(z.dtype)
+        weight = widened(self.dense_layers([self])[0].weight)
+        with without_autocast(z.device):
+            x: Tensor = torch.linalg.solve(weight, z.to(weight.dtype).T).T.to(z.dtype)
         return x
 
     def forward(self, x: Tensor, context: Tensor | None = None, *, dense: Dense | None = None) -> tuple[Tensor, Tensor]:
@@ -96,9 +99,9 @@ class LinearTransform(Transform):
         return products.exact(shifted, weight), _expanded(log_det, z)
 
     def takes_dense_inverse(self, z: Tensor) -> bool:
-        """Return whether a dense inverse, O(D^3), is faster for these rows than solving, O(N D^2). Compiled code always
-        solves, so that it does not depend on the number of rows."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        """Return whether a dense inverse, O(D^3), is faster for these rows than solving, O(N D^2). A graph always
+        solves."""
+        if torch.is_grad_enabled() or is_traced():
             return False
         return self.features <= ALWAYS_INVERTED or len(z) >= ROWS_WORTH_AN_INVERSE * self.features
 
@@ -139,6 +142,35 @@ class FixedLinear(Transform):
 
     def config(self) -> dict[str, Any]:
         raise TypeError("a FixedLinear layer is for export only and cannot be saved; save the original flow")
+
+
+def linear_layers(transforms: Sequence[Transform], direction: str) -> dict[int, LinearTransform]:
+    """Return the linear layers by their positions. A layer with a replaced method is left out, because the method may
+    do more than multiply."""
+    return {
+        place: part
+        for place, part in enumerate(transforms)
+        if isinstance(part, LinearTransform)
+        and direction not in part.__dict__
+        and getattr(type(part), direction) is getattr(LinearTransform, direction)
+    }
+
+
+def dense_matrices(layers: Mapping[int, LinearTransform], *, inverse: bool = False) -> dict[int, Dense]:
+    """Return the matrices of all layers. Matrices of one class and size are made in one batch: making them one at a
+    time would take longer than the products that use them."""
+    dense: dict[int, Dense] = {}
+    for kind, features in dict.fromkeys((type(layer), layer.features) for layer in layers.values()):
+        alike = {i: layer for i, layer in layers.items() if type(layer) is kind and layer.features == features}
+        make = kind.dense_inverses if inverse else kind.dense_layers
+        dense.update(zip(alike, make(list(alike.values())), strict=True))
+    return dense
+
+
+def sum_of_log_scales(layers: Mapping[int, LinearTransform]) -> Tensor:
+    """Return the sum of all log-determinants. The sum is the same for every row, so it is added once at the end. Adding
+    each log-determinant in its own layer would cost a sum over rows in every layer's backward pass."""
+    return torch.cat([layer.log_scales() for layer in layers.values()]).sum()
 
 
 def _expanded(log_det: Tensor, x: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cubicflow.constructors import positive
+from cubicflow.arguments import positive
+from cubicflow.nets.precision import widened, without_autocast
 from cubicflow.nets.products import products
 from cubicflow.transforms.linear import Dense, LinearTransform
 
@@ -58,10 +59,10 @@ class LULinear(LinearTransform):
 
     @classmethod
     def dense_layers(cls, layers: Sequence[Self]) -> Sequence[Dense]:
-        factors = _widen(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
+        factors = widened(torch.stack([layer.factors for layer in layers]))  # (layers, D, D)
         log_diagonals = torch.stack([layer.log_diagonal for layer in layers])  # (layers, D)
-        lower, upper = _triangles(factors, _widen(log_diagonals))
-        with _full_precision(lower):
+        lower, upper = _triangles(factors, widened(log_diagonals))
+        with without_autocast(lower.device):
             lu = lower @ upper
         orders = torch.stack([layer.permutation for layer in layers])
         weights = lu.gather(1, orders[:, :, None].expand_as(lu)).to(log_diagonals.dtype)
@@ -82,9 +83,9 @@ class LULinear(LinearTransform):
         return self.log_diagonal
 
     def solve(self, z: Tensor) -> Tensor:
-        lower, upper = _triangles(_widen(self.factors), _widen(self.log_diagonal))
+        lower, upper = _triangles(widened(self.factors), widened(self.log_diagonal))
         rows = z.to(lower.dtype).index_select(1, self.permutation.argsort())
-        with _full_precision(rows):
+        with without_autocast(rows.device):
             columns = torch.linalg.solve_triangular(lower, rows.T, upper=False, unitriangular=True)
             columns = torch.linalg.solve_triangular(upper, columns, upper=True)
         x: Tensor = columns.T.to(z.dtype)
@@ -108,12 +109,3 @@ def _triangles(factors: Tensor, log_diagonal: Tensor) -> tuple[Tensor, Tensor]:
     """Return L and U of one layer, or of a stack of layers."""
     eye = torch.eye(factors.shape[-1], dtype=factors.dtype, device=factors.device)
     return factors.tril(-1) + eye, factors.triu(1) + eye * log_diagonal.exp()[..., None, :]
-
-
-def _widen(x: Tensor) -> Tensor:
-    """Return x, on a GPU in float64: settings such as TF32 do not affect float64 products and solves."""
-    return x.double() if x.is_cuda else x
-
-
-def _full_precision(x: Tensor) -> torch.autocast:
-    return torch.autocast(x.device.type, enabled=False)

@@ -12,10 +12,11 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from cubicflow.nets.draws import SHARED_GENERATOR, drawing_from
+from cubicflow.nets.rng import SHARED_GENERATOR, use_generator
 
 ROWS = 2
 PIXELS = (4, 4)  # height and width of a made-up image
+LOW_PRECISION = (torch.float16, torch.bfloat16)
 TOLERANCE = 1e-3  # a share of the largest change of any output
 
 
@@ -61,9 +62,11 @@ def check_causal(network: nn.Module, features: int, out_features: int, context_f
     with _copied(network) as probe:
         row, other = torch.rand(2, features, generator=generator)
         rows = torch.cat([row[None], torch.where(torch.eye(features, dtype=torch.bool), other, row)])
+        if probe is not None and any(parameter.dtype in LOW_PRECISION for parameter in probe.parameters()):
+            probe.float()  # a rounding to 8 or 11 bits could hide a dependence
         if probe is None or _run(probe, rows, context_features) is None:  # the first run makes lazy parameters
             return
-        for parameter in probe.parameters():
+        for parameter in filter(Tensor.numel, probe.parameters()):
             if parameter.requires_grad and bool((parameter == parameter.flatten()[:1]).all()):
                 fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
                 parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter) / math.sqrt(fan_in))
@@ -88,7 +91,7 @@ def check_causal(network: nn.Module, features: int, out_features: int, context_f
 def _copied(network: nn.Module) -> Iterator[nn.Module | None]:
     """Yield a copy of the network in evaluation mode on the CPU, or None if there is none. Inside the block there are
     no gradients, and random numbers come from generators whose states do not matter."""
-    with SHARED_GENERATOR, torch.random.fork_rng(devices=[]), drawing_from(torch.Generator()), torch.no_grad():
+    with SHARED_GENERATOR, torch.random.fork_rng(devices=[]), use_generator(torch.Generator()), torch.no_grad():
         tensors = chain(network.parameters(), network.buffers(), [torch.empty(0)])
         # On the meta device there are no values. A compiled network would be compiled for the made-up rows.
         if any(tensor.is_meta for tensor in tensors) or _is_compiled(network):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow import constructors
-from cubicflow.constructors import positive
+from cubicflow import arguments
+from cubicflow.arguments import positive
 from cubicflow.transforms.transform import Transform, check_features, no_log_det
 
 
@@ -26,7 +26,7 @@ class Permutation(Transform):
     def __init__(self, permutation: Sequence[int]) -> None:
         super().__init__()
         self.features = positive("the number of features of a permutation", len(permutation))
-        self.order = constructors.permutation("permutation", permutation, self.features)
+        self.order = arguments.permutation("permutation", permutation, self.features)
         self.permutation = nn.Buffer(torch.tensor(self.order))
 
     def config(self) -> dict[str, Any]:

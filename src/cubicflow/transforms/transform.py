@@ -106,8 +106,12 @@ class Transform(nn.Module, ABC):
 @contextmanager
 def initialising(flow: nn.Module) -> Iterator[None]:
     """In this block, a layer chooses its start from its inputs before it maps them: ``initialise`` of every layer."""
+
+    def initialise(layer: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        layer.initialise(*inputs, **{name: value for name, value in named.items() if name in ("x", "context")})
+
     layers = [module for module in flow.modules() if isinstance(module, Transform)]
-    hooks = [layer.register_forward_pre_hook(lambda layer, inputs: layer.initialise(*inputs)) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(initialise, with_kwargs=True) for layer in layers]
     try:
         yield
     finally:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.data.conftest import cache, site
+from tests.helpers.web_site import cache, site
 
 __all__ = ["cache", "site"]

@@ -15,13 +15,13 @@ from paper.data.folders import MissingDataError, data_folder
 
 from paper.data import BENCHMARKS, PUBLISHED, load_benchmark
 
-from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put, put_miniboone_splits
+from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, publish_power, put, put_miniboone_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_loaded_table_has_its_provenance_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path / "power/household_power_consumption.txt", power_text(800))
+    publish_power(monkeypatch, put(tmp_path / "power/household_power_consumption.txt", power_text(800)))
     found = load_benchmark("power", tmp_path)
     size = Size(len(found.train), len(found.validation), len(found.test), 6)
     assert found.features == 6
@@ -84,14 +84,14 @@ def test_the_data_folder_is_found(tmp_path: Path, cache: Path, monkeypatch: pyte
     assert data_folder(tmp_path) == tmp_path
 
 
-def test_damaged_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = power_text(100)
     path = tmp_path / "power/household_power_consumption.txt"
     cases = [
         ("<html>", "not household_power_consumption.txt"),
         (text.splitlines()[0] + "\n", "has no rows of numbers"),
         (text.replace("2007;00:21:00;", "2007;00:21:00;x", 1), "is damaged"),
-        ("\n".join(text.splitlines()[:8]), "need at least 20"),
+        ("\n".join(text.splitlines()[:8]), "expected 2,049,280: it was cut short"),
         (text[:-30], "is damaged"),  # the last line lacks readings
         (text + "1/1/2", "is damaged"),
     ]
@@ -128,6 +128,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"shape \(5,\), expected numbers in 2 dimension"):
         load_benchmark("power", tmp_path)
     np.save(data, np.ones((50, 7)))
+    monkeypatch.setattr("paper.data.power.COMPLETE_ROWS", 50)
     with pytest.raises(ValueError, match="7 columns, expected 8"):
         load_benchmark("power", tmp_path)
 

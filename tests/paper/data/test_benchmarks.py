@@ -7,7 +7,9 @@ numpy operations. The last tests use the real files, if they are present.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import lzma
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from paper.data.folders import MissingDataError
 
 from paper.data import PUBLISHED, gas, hepmass, load_benchmark, miniboone, power
 
-from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, put, put_miniboone_splits
+from .made_up_benchmarks import miniboone_rows, miniboone_text, power_text, publish_power, put, put_miniboone_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -71,16 +73,81 @@ def reference_power(data: np.ndarray) -> list[np.ndarray]:
     return reference_normalised(reference_split(data))
 
 
-def test_power_from_text_and_from_the_published_array(tmp_path: Path) -> None:
+def test_power_from_text_and_from_the_published_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "power/household_power_consumption.txt", power_text(1500))
     array = reference_power_array(path)
-    np.testing.assert_array_equal(power.read_text(path), array)
+    np.testing.assert_array_equal(publish_power(monkeypatch, path), array)
     expected = reference_power(array)
     assert_is(load_benchmark("POWER", tmp_path), expected)
 
     np.save(tmp_path / "power/data.npy", array)
     assert_is(load_benchmark("power", tmp_path), expected)
     assert_is(load_benchmark("power", tmp_path, form="raw"), expected)
+
+
+def test_the_fingerprint_is_that_of_the_digits(tmp_path: Path) -> None:
+    path = put(tmp_path / "power.txt", power_text(200))
+    digest = hashlib.sha256()
+    for line in path.read_text().splitlines()[1:]:
+        _, time, *readings = line.split(";")
+        if "?" not in readings:
+            hour, minute, _ = map(int, time.split(":"))
+            thousandths = [int(reading.replace(".", "")) for reading in readings]  # every reading has three decimals
+            digest.update(struct.pack("<8i", *thousandths, 1000 * (60 * hour + minute)))
+    assert power.fingerprint(power.read_text(path)) == digest.hexdigest()
+
+
+ALTERED = {
+    "a row short": lambda lines: lines[:-1],
+    "a row short within": lambda lines: lines[:50] + lines[51:],
+    "a row twice": lambda lines: [*lines[:50], lines[50], *lines[50:]],
+    "another order": lambda lines: [*lines[:50], lines[51], lines[50], *lines[52:]],
+    "a reading missing": lambda lines: [*lines[:50], lines[50].rsplit(";", 1)[0] + ";?", *lines[51:]],
+    "a reading made up": lambda lines: [line.replace("?;?;?;?;?;?;", "1;1;1;1;1;1;1.000") for line in lines],
+    "one digit": lambda lines: [*lines[:50], lines[50][:-1] + "1", *lines[51:]],
+    "a huge reading": lambda lines: [*lines[:50], lines[50] + "e300", *lines[51:]],
+}
+
+
+@pytest.mark.parametrize("alteration", ALTERED)
+@pytest.mark.parametrize("packer", [None, lzma])
+def test_an_altered_power_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alteration: str, packer
+) -> None:
+    text = power_text(300)
+    name = "power/household_power_consumption.txt"
+    rows = len(publish_power(monkeypatch, put(tmp_path / name, text)))
+    lines = text.splitlines()
+    changed = "\n".join(ALTERED[alteration](lines)) + "\n"
+    assert changed != text
+    path = put(tmp_path / name, changed)
+    if packer:
+        path.unlink()
+        path = put(tmp_path / f"{name}.xz", lzma.compress(changed.encode()))
+    with pytest.raises(ValueError, match=f"expected {rows:,}") as caught:
+        load_benchmark("power", tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"{path} has ")
+    assert message.endswith("; download it again")
+    assert ("SHA-256" in message) == (alteration in ("another order", "one digit", "a huge reading"))
+
+
+def test_an_array_of_power_with_a_row_less_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = publish_power(monkeypatch, put(tmp_path / "power.txt", power_text(300)))
+    put(tmp_path / "power/data.npy", b"")
+    np.save(tmp_path / "power/data.npy", array[1:])
+    with pytest.raises(
+        ValueError, match=f"has {len(array) - 1} complete rows, expected {len(array)}: it was cut short"
+    ):
+        load_benchmark("power", tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
+def test_a_packed_power_file_that_was_cut_is_refused(tmp_path: Path, share: float) -> None:
+    packed = lzma.compress(power_text(3000).encode())
+    path = put(tmp_path / "power/household_power_consumption.txt.xz", packed[: int(share * len(packed))])
+    with pytest.raises(ValueError, match=f"^{path} is damaged: .* Download it again"):
+        load_benchmark("power", tmp_path)
 
 
 def test_a_blank_line_at_the_end_is_no_row(tmp_path: Path) -> None:
@@ -91,11 +158,13 @@ def test_a_blank_line_at_the_end_is_no_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "packer"), [(".txt.gz", gzip), (".txt.xz", lzma), (".head.txt.xz", lzma)])
-def test_power_from_packed_text(tmp_path: Path, ending: str, packer) -> None:
+def test_power_from_packed_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, packer) -> None:
     text = power_text(300)
     packed = put(tmp_path / f"power/household_power_consumption{ending}", packer.compress(text.encode()))
     plain = put(tmp_path / "plain.txt", text)
     np.testing.assert_array_equal(power.read_text(packed), power.read_text(plain))
+    if ".head" not in ending:
+        publish_power(monkeypatch, plain)
     loaded = load_benchmark("power", tmp_path)
     assert loaded.provenance == "partial"
     assert "of 1,659,917 / 184,435 / 204,928 published rows" in loaded.note
@@ -324,16 +393,30 @@ def need(path: Path) -> None:
         pytest.skip(f"{path} is not there")
 
 
-@pytest.mark.soak  # reads two million rows in ten seconds; the first part of the file is read in the suite
 def test_real_power(real_data: Path) -> None:
-    need(real_data / "power/household_power_consumption.txt.xz")
+    path = real_data / "power/household_power_consumption.txt.xz"
+    need(path)
     loaded = load_benchmark("power", real_data)
     assert loaded.provenance == "whole"
     shapes = [rows.shape for rows in (loaded.train, loaded.validation, loaded.test)]
     assert shapes == [(1_659_917, 6), (184_435, 6), (204_928, 6)]
-    fitted = np.concatenate([loaded.train, loaded.validation]).astype(float)
-    np.testing.assert_allclose(fitted.mean(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(fitted.std(axis=0), 1, atol=1e-6)
+    fitted = np.concatenate([loaded.train, loaded.validation])
+    np.testing.assert_allclose(fitted.mean(axis=0, dtype=float), 0, atol=1e-6)
+    np.testing.assert_allclose(fitted.std(axis=0, dtype=float), 1, atol=1e-6)
+
+
+@pytest.mark.soak  # unpacks and packs two million rows; the test above reads them unchanged
+def test_real_power_with_one_digit_changed(real_data: Path, tmp_path: Path) -> None:
+    path = real_data / "power/household_power_consumption.txt.xz"
+    need(path)
+    text = bytearray(lzma.decompress(path.read_bytes()))
+    place = len(text) // 2
+    while not chr(text[place]).isdigit() or text[place - 1 : place] != b".":
+        place += 1
+    text[place] = ord("1") if text[place] != ord("1") else ord("2")
+    altered = put(tmp_path / "power/household_power_consumption.txt", bytes(text))
+    with pytest.raises(ValueError, match=f"{altered} has the expected 2,049,280 rows, but some values"):
+        load_benchmark("power", tmp_path)
 
 
 def test_the_first_part_of_real_power_agrees_with_pandas(real_data: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.data.downloads import checksum
-from tests.data.test_fetch import files_under
+from tests.helpers.web_site import files_under
 
 from cubicflow.data.fetch import DownloadError
 from paper.data import BENCHMARKS, download, downloads, load_benchmark
@@ -59,7 +59,10 @@ def published(site, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return files
 
 
-def test_one_archive_serves_all_tables(site, published: dict[str, bytes], tmp_path: Path) -> None:
+def test_one_archive_serves_all_tables(
+    site, published: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paper.data.power.COMPLETE_ROWS", 200)
     root = tmp_path / "data"
     assert download("POWER", root) == [root / "power/data.npy"]
     assert files_under(tmp_path) == sorted(f"data/{name}" for name in downloads.PUBLISHED_ARRAYS.files)

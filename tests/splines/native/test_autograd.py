@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.spec import make_spec
 
-from .conftest import assert_close, needs_library, points
+from .kernels import assert_close, needs_library, points
 
 
 def test_gradcheck(level, spline, domain, inverse, smooth_inputs):

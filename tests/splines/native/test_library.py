@@ -20,7 +20,7 @@ from cubicflow.splines.backends.native import library
 from cubicflow.splines.domains import DOMAINS
 from cubicflow.splines.families import FAMILIES
 
-from .conftest import needs_library, points
+from .kernels import needs_library, points
 
 ROOT = Path(__file__).parents[3]
 X, PARAMS = torch.zeros(3), torch.zeros(3, 10)

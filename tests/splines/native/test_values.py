@@ -18,9 +18,9 @@ from cubicflow.splines.backends.native import launch, library
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
-from ..conftest import Case
+from ..cases import Case
 from ..covering import covering_pairs
-from .conftest import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
+from .kernels import AT_LEVELS, LOADED, assert_close, needs_library, points, with_gradients
 
 # --- the kernel's own functions --------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from cubicflow.splines import (
 from cubicflow.splines.domains import DOMAINS
 from cubicflow.splines.families import FAMILIES
 
-from ..conftest import Case
-from .conftest import assert_close, draw, gradients, points, spline
+from ..cases import Case
+from .calls import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 # The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.

@@ -12,9 +12,9 @@ from cubicflow.splines.backends import triton as backend
 from cubicflow.splines.spec import make_spec
 
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
-from ..conftest import Case
+from ..cases import Case
 from ..covering import covering_pairs
-from .conftest import FAMILIES, MANY, SMALL_CHUNKS, assert_close, draw, gradients, points, spline
+from .calls import FAMILIES, MANY, SMALL_CHUNKS, assert_close, draw, gradients, points, spline
 
 triton = pytest.importorskip("triton", reason="Triton is for Linux only")
 tl = pytest.importorskip("triton.language")

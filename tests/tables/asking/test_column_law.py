@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import roots_laguerre
-from tests.tables.circles import Rows
+from tests.helpers.circles import Rows
 
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.asking.allowed import AllowedNumbers, allowed_by
-from cubicflow.tables.asking.column_law import ColumnLaw, column_law
+from cubicflow.tables.asking.condition_sets import set_of
 from cubicflow.tables.asking.conditions import read_conditions
+from cubicflow.tables.schema.sets import Set
 
 PI = math.pi
 # intervals of plain numbers that no rounding touches
@@ -44,61 +44,55 @@ def rows(of_circles: FittedTable) -> Rows:
     return Rows(of_circles)
 
 
-def law_of(rows: Rows, name: str, *intervals: tuple[float, float], gap: bool = False) -> ColumnLaw:
-    i = rows.index(name)
-    return column_law(rows.walk.columns[i], rows.walk.cells[i], AllowedNumbers(intervals, gap=gap))
-
-
-def law_under(rows: Rows, text: str) -> ColumnLaw:
+def set_under(rows: Rows, text: str) -> Set:
     condition = read_conditions([text], rows.fitted.schema)[0]
-    i = rows.index(condition.column)
-    column, cells = rows.walk.columns[i], rows.walk.cells[i]
-    return column_law(column, cells, allowed_by(condition, column, cells))
+    column = rows.fitted.schema[condition.column]
+    return set_of(condition, column, gaps=rows.encoder.cells[column.name].gaps)
 
 
-def log_mass(rows: Rows, name: str, law: ColumnLaw) -> np.ndarray:
-    return torch.logsumexp(law.log_chances(*rows.law(name)), 1).numpy()
+def log_mass(rows: Rows, name: str, within: Set) -> np.ndarray:
+    law = rows.law(name)
+    return law.log_mass(law.coder.of(within))
 
 
 @pytest.mark.parametrize(("name", "ends"), [(name, ends) for name, found in REALS.items() for ends in found], ids=str)
 def test_the_mass_of_an_interval_is_the_integral_of_the_score(rows: Rows, name: str, ends: tuple[float, float]) -> None:
-    """A kink of the density inside a panel leaves an error of about 1e-5."""
-    found = np.exp(log_mass(rows, name, law_of(rows, name, ends)))
-    np.testing.assert_allclose(found, rows.integral(name, *ends), rtol=1e-5)
+    found = np.exp(log_mass(rows, name, Set.between(ends)))
+    np.testing.assert_allclose(found, rows.integral(name, *ends), rtol=1e-10)
 
 
 @pytest.mark.parametrize("text", ROUNDED)
 def test_a_value_with_decimals_covers_what_rounds_to_it(rows: Rows, text: str) -> None:
     name = text.split("<")[0].split(">")[0].split(" ")[0]
-    found = np.exp(log_mass(rows, name, law_under(rows, text)))
-    np.testing.assert_allclose(found, sum(rows.integral(name, *ends) for ends in ROUNDED[text]), rtol=1e-5)
+    found = np.exp(log_mass(rows, name, set_under(rows, text)))
+    np.testing.assert_allclose(found, sum(rows.integral(name, *ends) for ends in ROUNDED[text]), rtol=1e-10)
 
 
 def test_steps_sum_up(rows: Rows) -> None:
     hours = np.exp(rows.log_p("hour", np.arange(24.0)))
     for first, last in ((0, 23), (22, 23), (5, 9)):
-        mass = np.exp(log_mass(rows, "hour", law_of(rows, "hour", (first, last))))
+        mass = np.exp(log_mass(rows, "hour", Set.between((first, last))))
         np.testing.assert_allclose(mass, hours[:, first : last + 1].sum(1), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", CIRCLES)
 def test_an_arc_across_the_seam_and_the_rest_are_the_circle(rows: Rows, name: str) -> None:
-    masses = [np.exp(log_mass(rows, name, law_under(rows, text))) for text in CIRCLES[name]]
+    masses = [np.exp(log_mass(rows, name, set_under(rows, text))) for text in CIRCLES[name]]
     np.testing.assert_allclose(sum(masses), 1, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("start", [45.0, 200.0, 1000.0])
 def test_the_probability_of_a_tail_is_the_integral_of_the_score(rows: Rows, start: float) -> None:
     """Far out the density is an exponential times a spline's slope near 1, so 30 nodes integrate it exactly."""
-    reach = rows.walk.cells[rows.index("zero")].scale.reach_above
+    reach = rows.encoder.cells["zero"].scale.reach_above
     nodes, weights = roots_laguerre(30)
     log_p = rows.log_p("zero", start + reach * nodes)
     expected = log_p[:, 0] + np.log(np.exp(log_p - log_p[:, :1] + nodes) @ weights * reach)
-    law = law_of(rows, "zero", (start, math.inf))
-    np.testing.assert_allclose(log_mass(rows, "zero", law), expected, rtol=0, atol=1e-9)
+    tail = Set.between((start, math.inf))
+    np.testing.assert_allclose(log_mass(rows, "zero", tail), expected, rtol=0, atol=1e-9)
     repeated = np.zeros(2000, np.int64)
-    log_outcomes, params = (each[repeated] for each in rows.law("zero"))
-    drawn = law.draw(log_outcomes, params, torch.Generator().manual_seed(0)).y
+    law = rows.law("zero").take(repeated)
+    drawn = law.draw(law.coder.of(tail), torch.Generator().manual_seed(0)).y
     assert (drawn >= start).all()
     assert drawn.mean() - start == pytest.approx(reach, rel=5 / math.sqrt(2000))  # the spread is the mean
 
@@ -107,9 +101,9 @@ def test_narrow_intervals_do_not_cancel(rows: Rows) -> None:
     for name, first, width in (("zero", 40.0, 1e-3), ("zero", 40.0, 1e-9), ("zero", 0.7, 1e-12), ("angle", 2.0, 1e-9)):
         last = first + width
         expected = rows.log_p(name, np.array([first]))[:, 0] + math.log(last - first)
-        law = law_of(rows, name, (first, last))
-        np.testing.assert_allclose(log_mass(rows, name, law), expected, rtol=0, atol=2e-3 if width == 1e-3 else 1e-8)
-        drawn = law.draw(*rows.law(name), torch.Generator().manual_seed(0)).y
+        law, within = rows.law(name), Set.between((first, last))
+        np.testing.assert_allclose(log_mass(rows, name, within), expected, rtol=0, atol=2e-3 if width == 1e-3 else 1e-8)
+        drawn = law.draw(law.coder.of(within), torch.Generator().manual_seed(0)).y
         assert ((drawn >= first) & (drawn <= last)).all()
         assert len(set(drawn.tolist())) == len(drawn)
 
@@ -120,20 +114,15 @@ def test_narrow_intervals_do_not_cancel(rows: Rows) -> None:
      "hour in 22..2", "zero>300", "zero in 0.7..0.70001"],
 )  # fmt: skip
 def test_draws_lie_inside(rows: Rows, text: str) -> None:
-    condition = read_conditions([text], rows.fitted.schema)[0]
-    i = rows.index(condition.column)
-    column, cells = rows.walk.columns[i], rows.walk.cells[i]
-    allowed = allowed_by(condition, column, cells)
-    many = np.repeat(np.arange(2), 200)
-    log_outcomes, params = (each[many] for each in rows.law(condition.column))
+    name = read_conditions([text], rows.fitted.schema)[0].column
+    within, column = set_under(rows, text), rows.fitted.schema[name]
+    law = rows.law(name).take(np.repeat(np.arange(2), 200))
     for knots in (None, np.linspace(0.01, 0.99, 60)):
-        law = column_law(column, cells, allowed, knots)
-        drawn = law.draw(log_outcomes, params, torch.Generator().manual_seed(0))
-        assert allowed.contains(drawn.y).all()
-        np.testing.assert_allclose(
-            drawn.log_weight, torch.logsumexp(law.log_chances(log_outcomes, params), 1), rtol=1e-9
-        )
-        np.testing.assert_allclose(drawn.log_weight[::200], log_mass(rows, condition.column, law), rtol=1e-9)
+        cells = law.coder.of(within, knots)
+        drawn = law.draw(cells, torch.Generator().manual_seed(0))
+        assert within.contains(drawn.y).all()
+        np.testing.assert_allclose(drawn.log_weight, law.log_mass(cells), rtol=1e-9)
+        np.testing.assert_allclose(drawn.log_weight[::200], log_mass(rows, name, within), rtol=1e-9)
     if column.decimals is not None:
         assert (drawn.y == column.rounded(drawn.y)).all()
 
@@ -164,7 +153,7 @@ def test_conditions_on_hours(rows: Rows, text: str, hours: list[int] | None) -> 
             rows.fitted.probability([text])
         return
     expected = np.exp(rows.log_p("hour", np.asarray(hours, float))).sum(1)
-    np.testing.assert_allclose(np.exp(log_mass(rows, "hour", law_under(rows, text))), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(log_mass(rows, "hour", set_under(rows, text))), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 from cubicflow.tables.asking.constraints import read_constraint
-from cubicflow.tables.asking.feasible import Linear, is_feasible
+from cubicflow.tables.asking.feasible import Inequality, is_feasible
 
 KEPT = ("start <= end", "net + tax = gross", "fixed(town, shop)", "left < right", "opened <= closed")
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 30}
@@ -157,7 +157,7 @@ def test_feasibility_agrees_with_linear_programming() -> None:
         found = [
             part
             for row, bound in zip(factors, bounds, strict=True)
-            for part in Linear.of({n: int(f) for n, f in zip(names, row, strict=True) if f}, "<=", float(bound))
+            for part in Inequality.of({n: int(f) for n, f in zip(names, row, strict=True) if f}, "<=", float(bound))
         ]
         solved = linprog(np.zeros(3), factors, bounds, bounds=[(None, None)] * 3)
         assert is_feasible(found) == (solved.status == 0)

@@ -12,7 +12,7 @@ import pytest
 
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 
-from .conftest import mixed
+from .frames import mixed
 
 
 def table(frame: pd.DataFrame) -> pa.Table:
@@ -80,7 +80,7 @@ def test_later_columns_inform_the_imputation(tmp_path: Path) -> None:
 def test_bad_tables_are_refused(of_mixed: FittedTable) -> None:
     with pytest.raises(TableError, match="has a column 'filled'"):
         of_mixed.impute(table(mixed(20).assign(filled=1)))
-    with pytest.raises(TableError, match="draws should be"):
+    with pytest.raises(ValueError, match="number of draws must be a whole number, 1 or more, got 0"):
         of_mixed.impute(table(mixed(20)), draws=0)
     with pytest.raises(TableError, match="'legs' is missing"):
         of_mixed.impute(table(mixed(20).drop(columns="legs")))

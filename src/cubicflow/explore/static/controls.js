@@ -1,137 +1,188 @@
 // The control for a condition on one column: any value, one value (a slider), a range (two sliders), words, or missing.
 // A context column always has exactly one value: its usual value, or one that the user sets.
 
-import { make, spelled } from "./page.js";
+/** @import { Column } from "./types" */
+import { copy, fill, make, spelled, whole } from "./page.js";
 
-const CHIPS = 24;
+const CHIPS = 24; // words with a button each; more words are typed
+
+/** @typedef {"any" | "is" | "range" | "in" | "missing"} Mode */
 
 export class Control {
+  /** @param {Column} column @param {() => void} changed */
   constructor(column, changed) {
     this.column = column;
     this.changed = changed;
+    /** @type {Mode} */
     this.mode = "any";
+    /** @type {Set<string>} */
     this.words = new Set();
-    const id = `c${Math.random().toString(36).slice(2)}`;
-    const modes = column.isGiven ? [["any", `usual: ${column.usual}`], [column.isList ? "in" : "is", "is"]] : column.isList ? [["any", "any"], ["in", "is one of"]] : [["any", "any"], ["is", "is"], ["range", "is from … to"]];
-    if (column.hasGaps) modes.push(["missing", "is missing"]);
-    this.menu = make("select", { "aria-label": `condition on ${column.name}`, id }, ...modes.map(([value, text]) => make("option", { value, text })));
-    this.menu.addEventListener("change", () => { this.mode = this.menu.value; this.drawBody(); this.changed(); });
-    this.body = make("div", { class: "body" });
-    this.element = make("div", { class: "condition" }, make("div", { class: "head" }, make("h3", {}, make("label", { for: id, text: column.name })), this.menu), this.body);
-    if (!column.isList) {
-      this.low = column.edges[0];
-      this.high = column.edges[column.edges.length - 1];
-      this.step = column.step || (this.high - this.low) / 400;
-      this.value = this.snap((this.low + this.high) / 2);
-      this.ends = [this.snap(this.low + (this.high - this.low) / 4), this.snap(this.high - (this.high - this.low) / 4)];
-    }
+    const { content, name, menu, body } = copy("condition");
+    this.element = content.firstElementChild;
+    this.menu = menu;
+    this.body = body;
+    name.textContent = column.name;
+    menu.ariaLabel = `condition on ${column.name}`;
+    fill(menu, modesOf(column), "any");
+    menu.addEventListener("change", () => {
+      this.set(menu.value);
+      this.changed();
+    });
+    const [low, high] = [column.edges[0], column.edges[column.edges.length - 1]];
+    this.low = low;
+    this.high = high;
+    this.numbers = [0.5, 0.25, 0.75].map((share) => this.snap(low + share * (high - low))); // the value and both ends
   }
 
+  /** Returns the nearest value of a column with steps. @param {number} value */
   snap(value) {
-    const { column } = this;
-    if (!column.step) return value;
-    return column.edges[0] + Math.round((value - column.edges[0]) / column.step) * column.step;
+    const { step } = this.column;
+    return step ? this.low + Math.round((value - this.low) / step) * step : value;
   }
 
-  set(mode, value) {
+  /** @param {Mode} mode */
+  set(mode) {
     this.mode = mode;
     this.menu.value = mode;
-    if (mode === "in") this.words = new Set(value);
-    if (mode === "is") this.value = value;
-    if (mode === "range") this.ends = value;
-    this.drawBody();
+    const { body } = this;
+    if (mode === "in") body.replaceChildren(...this.wordButtons());
+    else if (mode === "is") body.replaceChildren(...this.slider(0, "value of"));
+    else if (mode === "range") {
+      const [low, high] = [this.slider(1, "lowest"), this.slider(2, "highest")];
+      body.replaceChildren(make("div", { class: "ends" }, make("div", {}, ...low), make("div", {}, ...high)));
+    } else body.replaceChildren();
   }
 
-  // Sets the control to a condition of the address: words with | between them, a number, from..to, or ~ for missing.
+  /** Sets the control to a condition of the address: words with | between them, a number, from..to, or ~ for missing.
+   * @param {string} text */
   read(text) {
     const { column } = this;
-    if (text === "~" && column.hasGaps) this.set("missing");
-    else if (column.isList) this.set("in", text.split("|").map(decoded));
-    else if (text.includes("..") && !column.isGiven) this.set("range", text.split("..").map(Number));
-    else if (Number.isFinite(Number(text))) this.set("is", Number(text));
+    if (text === "~" && column.hasGaps) return this.set("missing");
+    if (column.isList) {
+      this.words = new Set(text.split("|").map(decoded));
+      return this.set("in");
+    }
+    const numbers = text.split("..").map(Number);
+    if (!numbers.every(Number.isFinite) || numbers.length > 2 - Number(column.isGiven)) return;
+    this.numbers.splice(numbers.length - 1, numbers.length, ...numbers);
+    this.set(numbers.length === 1 ? "is" : "range");
   }
 
-  // Returns the condition as a text of the address.
+  /** Returns the condition as a text of the address. */
   text() {
     if (this.mode === "missing") return "~";
     if (this.mode === "in") return [...this.words].map(encodeURIComponent).join("|");
-    const short = (value) => String(Number(value.toPrecision(12)));
-    return this.mode === "range" ? this.ends.map(short).join("..") : short(this.value);
+    const numbers = this.mode === "range" ? this.numbers.slice(1) : this.numbers.slice(0, 1);
+    return numbers.map((value) => String(Number(value.toPrecision(12)))).join("..");
   }
 
-  drawBody() {
-    this.body.replaceChildren();
-    if (this.mode === "in") this.drawWords();
-    if (this.mode === "is") this.body.append(...this.slider(() => this.value, (v) => { this.value = v; }, "value of"));
-    if (this.mode === "range") {
-      const ends = [0, 1].map((i) => make("div", {}, ...this.slider(() => this.ends[i], (v) => { this.ends[i] = v; }, i ? "highest" : "lowest")));
-      this.body.append(make("div", { class: "ends" }, ...ends));
-    }
-  }
-
-  slider(read, write, what) {
-    const { column } = this, name = `${what} ${column.name}`;
-    const range = make("input", { type: "range", min: this.low, max: this.high, step: this.step, value: read(), "aria-label": name });
-    const text = make("input", { type: "text", value: spelled(column, read()), "aria-label": `${name}, as text`, inputmode: column.isDate ? "text" : "decimal" });
-    range.value = read();
-    range.addEventListener("input", () => { write(this.snap(Number(range.value))); text.value = spelled(column, read()); this.changed(); });
+  /** Returns a slider and a text field for one of the numbers. @param {number} i @param {string} what */
+  slider(i, what) {
+    const { column, numbers } = this;
+    const name = `${what} ${column.name}`;
+    const step = column.step ?? (this.high - this.low) / 400;
+    const bounds = { min: this.low, max: this.high, step };
+    const range = make("input", { type: "range", ...bounds, value: numbers[i], "aria-label": name });
+    const mode = column.isDate ? "text" : "decimal";
+    const text = make("input", { type: "text", "aria-label": `${name}, as text`, inputmode: mode });
+    const respell = () => (text.value = spelled(column, numbers[i]));
+    respell();
+    range.addEventListener("input", () => {
+      numbers[i] = this.snap(Number(range.value));
+      respell();
+      this.changed();
+    });
     text.addEventListener("change", () => {
-      const given = column.isDate ? Date.parse(text.value.replace(" ", "T") + (text.value.length > 10 ? "Z" : "")) / 1000 : Number(text.value.replace(/,/g, ""));
-      if (Number.isFinite(given)) { write(given); range.value = given; this.changed(); } else text.value = spelled(column, read());
+      const given = parsed(column, text.value);
+      if (!Number.isFinite(given)) return void respell();
+      numbers[i] = given;
+      range.value = String(given);
+      this.changed();
     });
     return [range, text];
   }
 
-  add(word) {
+  /** @param {string} word */
+  toggle(word) {
+    const had = this.words.has(word);
     if (this.column.isGiven) this.words.clear();
-    this.words.add(word);
+    if (had) this.words.delete(word);
+    else this.words.add(word);
+    this.set("in");
+    this.changed();
   }
 
-  drawWords() {
+  wordButtons() {
     const { column } = this;
-    const chips = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` });
-    const offered = column.words <= CHIPS ? column.menu : [...new Set([...this.words])];
-    for (const word of offered) {
-      const chip = make("button", { type: "button", "aria-pressed": String(this.words.has(word)), text: word, title: word });
-      chip.addEventListener("click", () => {
-        if (this.words.has(word)) this.words.delete(word);
-        else this.add(word);
-        for (const other of chips.children) other.setAttribute("aria-pressed", String(this.words.has(other.textContent)));
-        if (column.words > CHIPS) this.drawBody();
-        this.changed();
-      });
-      chips.append(chip);
-    }
-    this.body.append(chips);
-    if (column.words > CHIPS) {
-      const id = `l${Math.random().toString(36).slice(2)}`;
-      const input = make("input", { type: "text", list: id, placeholder: `one of ${column.words.toLocaleString("en")} values`, "aria-label": `add a value of ${column.name}` });
-      input.addEventListener("change", () => { if (input.value) { this.add(input.value); this.drawBody(); this.changed(); } });
-      this.body.append(input, make("datalist", { id }, ...column.menu.map((word) => make("option", { value: word }))));
-    }
+    const isShort = column.words <= CHIPS;
+    const chips = (isShort ? column.menu : [...this.words]).map((text) => {
+      const pressed = String(this.words.has(text));
+      return make("button", { "aria-pressed": pressed, text, title: text, onclick: () => this.press(text) });
+    });
+    const group = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` }, ...chips);
+    if (isShort) return [group];
+    const id = `words-of-${column.name}`;
+    const input = make("input", { type: "text", list: id, placeholder: `one of ${whole(column.words)} values` });
+    input.ariaLabel = `add a value of ${column.name}`;
+    input.addEventListener("change", () => input.value && this.toggle(input.value));
+    return [group, input, make("datalist", { id }, ...column.menu.map((value) => make("option", { value })))];
   }
 
-  // Returns the condition in the form that the server reads; null for no condition.
+  /** Toggles the word of a button, which keeps the focus. @param {string} word */
+  press(word) {
+    this.toggle(word);
+    const buttons = this.body.querySelectorAll("button");
+    for (const button of buttons) if (button.textContent === word) button.focus();
+  }
+
+  /** Returns the condition in the form that the server reads; null for no condition. */
   condition() {
-    const { column } = this;
-    if (this.mode === "in") return this.words.size ? (column.isGiven ? { is: [...this.words][0] } : { in: [...this.words] }) : null;
-    if (this.mode === "is") return { is: spelled(column, this.value) };
-    if (this.mode === "range") {
-      const [a, b] = [Math.min(...this.ends), Math.max(...this.ends)];
-      return { from: spelled(column, a), to: spelled(column, b) };
-    }
-    return this.mode === "missing" ? { missing: true } : null;
+    const { column, mode } = this;
+    const words = [...this.words];
+    if (mode === "in" && words.length) return column.isGiven ? { is: words[0] } : { in: words };
+    if (mode === "is") return { is: spelled(column, this.numbers[0]) };
+    if (mode === "missing") return { missing: true };
+    if (mode !== "range") return null;
+    const [from, to] = this.numbers
+      .slice(1)
+      .sort((a, b) => a - b)
+      .map((end) => spelled(column, end));
+    return { from, to };
   }
 
   inWords() {
     const condition = this.condition();
-    if (!condition) return this.column.isGiven ? this.column.usual : "";
+    if (!condition) return this.column.usual ?? "";
     if (condition.in) return condition.in.join(" or ");
     if (condition.is !== undefined) return condition.is;
     return condition.missing ? "missing" : `${condition.from} to ${condition.to}`;
   }
 }
 
+/** @param {Column} column @returns {[Mode, string][]} */
+function modesOf({ isList, isGiven, hasGaps, usual }) {
+  /** @type {[Mode, string, boolean][]} */
+  const modes = [
+    ["any", isGiven ? `usual: ${usual}` : "any", true],
+    ["in", isGiven ? "is" : "is one of", isList],
+    ["is", "is", !isList],
+    ["range", "is from … to", !isList && !isGiven],
+    ["missing", "is missing", hasGaps],
+  ];
+  return modes.flatMap(([mode, text, isOffered]) => (isOffered ? [[mode, text]] : []));
+}
+
+/** @param {Column} column @param {string} text */
+function parsed(column, text) {
+  if (!column.isDate) return text.trim() ? Number(text.replace(/,/g, "")) : NaN;
+  return Date.parse(text.replace(" ", "T") + (text.length > 10 ? "Z" : "")) / 1000;
+}
+
+/** @param {string} text */
 function decoded(text) {
-  try { return decodeURIComponent(text); } catch { return text; }
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }

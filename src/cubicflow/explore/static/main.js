@@ -1,83 +1,105 @@
 // The page: chooses the view, draws the head, and follows a run whose folder changes.
 
-import { get } from "./framed.js";
-import { sweep } from "./charts.js";
-import { empty, failed, loading, make } from "./page.js";
+import { ask, CHANGED, get, newView, Refused, working } from "./answers.js";
+import { byId, empty, failed, loading, make, whole } from "./page.js";
+import { recolour } from "./scatter.js";
 import { drawNotes, state } from "./state.js";
 
-const VIEWS = [
-  ["overview", "Overview"], ["pairs", "Pairs"], ["what-if", "What if"], ["rows", "Rows"], ["layers", "Layers"], ["images", "Images"],
-];
-const REFRESH = 5000;
-const main = document.getElementById("view");
+const REFRESH = 5000; // milliseconds
+const main = byId("view");
+const links = [...byId("views").querySelectorAll("a")];
+let shown = 0; // the number of the shown view
+let timer = 0;
 
 function current() {
   const name = location.hash.replace(/^#\/?/, "").split("?")[0];
-  if (VIEWS.some(([view]) => view === name)) return name;
-  return state.run && state.run.kind === "images" ? "images" : "overview";
+  if (links.some((link) => link.hash === `#/${name}`)) return name;
+  return state.run?.kind === "images" ? "images" : "overview";
 }
 
 function drawHead() {
   const { run } = state;
+  if (!run) return;
   document.title = `${run.name} · cubicflow`;
-  document.getElementById("run-name").textContent = run.name;
-  const words = [run.model, `${run.parameters.toLocaleString("en")} parameters`];
+  byId("run-name").textContent = run.name;
+  const words = [run.model, `${whole(run.parameters)} parameters`];
   if (run.source) words.push(`fitted to ${run.source}`);
-  if (run.step) words.push(`${run.step.toLocaleString("en")} steps`);
-  document.getElementById("run-about").textContent = words.join(" · ");
-  drawNotes(run.notes);
-}
-
-function drawNav() {
-  const here = current();
-  document.getElementById("views").replaceChildren(...VIEWS.map(([view, name]) =>
-    make("a", { href: `#/${view}`, "aria-current": view === here ? "page" : undefined, text: name })));
-  const marked = document.querySelector("nav a[aria-current]");
-  if (marked) marked.parentElement.scrollLeft = marked.offsetLeft - 40;
+  if (run.step) words.push(`${whole(run.step)} steps`);
+  byId("run-about").textContent = words.join(" · ");
+  drawNotes();
 }
 
 async function show() {
-  const view = current(), mine = (state.shown += 1);
-  drawNav();
+  shown = newView();
+  const mine = shown;
   main.replaceChildren(loading("Opening"));
-  main.dataset.view = view;
-  main.dataset.ready = "no";
-  try {
-    if (!state.run) { state.run = await get("api/run"); drawHead(); if (current() !== view) { show(); return; } }
-    const module = await import(`./views/${view}.js`);
-    const content = make("div");
-    if (mine !== state.shown) return;
-    if (state.view && state.view.leave) state.view.leave();
-    main.replaceChildren(content);
-    state.view = (await module.draw(content, state.run)) || null;
-    if (mine === state.shown) main.dataset.ready = "yes";
-  } catch (error) {
-    if (mine !== state.shown) return;
+  state.view.leave?.();
+  state.view = {};
+  await working(draw(mine)).catch((error) => {
+    if (mine !== shown) return;
     main.replaceChildren(state.run ? failed(error) : empty("This run cannot be shown", error.message));
-    main.dataset.ready = "failed";
+  });
+}
+
+/** @param {number} mine */
+async function draw(mine) {
+  if (!state.run) {
+    state.run = await get("api/run");
+    drawHead();
   }
-  sweep();
+  const [name, { run }] = [current(), state];
+  if (!run || mine !== shown) return;
+  main.dataset.view = name;
+  for (const link of links) {
+    link.ariaCurrent = link.hash === `#/${name}` ? "page" : null;
+    if (link.ariaCurrent) byId("views").scrollLeft = link.offsetLeft - 40;
+  }
+  const content = make("div");
+  const query = `template[data-instead="${name}"][data-kinds~="${run.kind}"]`;
+  const instead = /** @type {HTMLTemplateElement | null} */ (document.querySelector(query));
+  if (instead) content.append(instead.content.cloneNode(true));
+  const found = instead ? {} : ((await (await import(`./views/${name}.js`)).draw(content, run)) ?? {});
+  if (mine !== shown) return void found.leave?.();
+  state.view = found;
+  main.replaceChildren(content);
 }
 
 async function follow() {
+  window.clearTimeout(timer);
+  timer = window.setTimeout(follow, REFRESH);
+  const before = state.run;
+  let news = "";
   try {
-    const now = await get("api/run");
-    const before = state.run;
-    if (!before) { await show(); setTimeout(follow, REFRESH); return; }
-    if (String(now.version) !== String(before.version) || now.state !== before.state) {
+    const now = await ask("api/run");
+    if (!before || now.version !== before.version || now.state !== before.state) {
       state.run = now;
       state.kept.clear();
-      drawHead();
       const y = window.scrollY;
-      if (!(state.view && state.view.stays)) await show(); // a view with `stays` holds what the user entered
+      drawHead();
+      if (!state.view.stays) await show(); // a view that stays holds what the user entered
       window.scrollTo(0, y);
     }
-  } catch { /* the server was stopped, or the run is being written: try again later */ }
-  setTimeout(follow, REFRESH);
+  } catch (error) {
+    const why = error instanceof Refused ? error.message : "The server has stopped: start cubicflow explore again.";
+    news = `The page shows an earlier state of the run. ${why}`;
+  }
+  if (news === state.news) return;
+  state.news = news;
+  drawNotes();
 }
 
+// The first address has the token, which now is in a cookie.
+if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 // The link past the head moves the focus only: the part of the address after # is the view.
-document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-show().then(() => setTimeout(follow, REFRESH)); // a stopped run may be resumed, and a finished one fitted again
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+window.addEventListener("hashchange", () => {
+  show();
+  window.scrollTo(0, 0);
+});
+document.addEventListener(CHANGED, follow);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+await show();
+timer = window.setTimeout(follow, REFRESH); // a stopped run may be resumed, and a finished one fitted again

@@ -1,8 +1,7 @@
 """Conditional queries to a fitted model of columns: conditions on any columns, imputation, constraints.
 
 conditions      conditions as a user writes them, such as "price > 5000"
-allowed         the set of a column's values that meets the conditions
-column_law      one column of the model restricted to such a set: the set's probability, and draws
+condition_sets  the set of a column's values that meets a condition
 particles       weighted rows, drawn column by column inside the sets
 tilting         proposals that prefer rows which meet the conditions
 question        all conditions together: exact by enumeration, or by particles

@@ -21,12 +21,11 @@ import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import AllowedLevels, AllowedNumbers
-from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.asking.question import Question
 from cubicflow.tables.cell_encoder import plain_numbers, with_gaps
-from cubicflow.tables.cells import NumberCells, WordCells
+from cubicflow.tables.cells import NumberCells
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 
 DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
@@ -78,7 +77,8 @@ class Conditional:
         self.column, self.given = column, question.texts
         self._question, self._walk, self._generator = question, walk, generator
         self._i = walk.encoder.order.index(column)
-        self._column, self._cells = walk.columns[self._i], walk.cells[self._i]
+        self._column, self._coder = walk.columns[self._i], walk.coders[self._i]
+        self._cells = self._coder.cells
         self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
         stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
         found = question.weighed(stop, size, generator)
@@ -88,9 +88,7 @@ class Conditional:
         self.probability, self.probability_error = question.probability(self._known, size, generator)
         self._shares = found.shares
         if self._is_mixture:
-            with torch.no_grad():
-                state = found.particles
-                self._law = walk.model.column_law(self._i, state.tokens, state.kinds)
+            self._law = walk.law(self._i, found.particles)
         else:  # the particles' values, rounded to those of rows
             self._y = plain_numbers(self._column, with_gaps(self._column, found.particles.y[:, self._i]))
 
@@ -108,8 +106,7 @@ class Conditional:
         can be missing. A real number that is not an atom has mass 0.
         """
         y = self._listed() if values is None else self._plain(values)
-        chances = np.stack([self._share_of(law) for law in self._laws_of(y)], axis=1)
-        mean, error = self._mean(chances)
+        mean, error = self._mean(self._masses([self._single(v) for v in y.tolist()]))
         return Masses(self._shown(y), mean, error)
 
     def density(self, values: Sequence[object]) -> Estimates:
@@ -128,15 +125,14 @@ class Conditional:
             )
         y = np.array([self._beside(v) for v in self._plain(values).tolist()])
         if self._is_mixture:
-            laws = [self._inside(v, v) for v in y.tolist()]
-            return Estimates(*self._mean(np.stack([self._share_of(law) for law in laws], axis=1)))
+            return Estimates(*self._mean(self._masses([Set.points([v]) for v in y.tolist()])))
         pairs = [self._density_at(float(v)) for v in y]
         return Estimates(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
     def cdf(self, values: Sequence[object]) -> Estimates:
         """Return, for each value, the probability that the column is present and at most that value."""
         self._check_ordered()
-        return Estimates(*self._mean(self._shares_below(self._plain(values).tolist())))
+        return Estimates(*self._mean(self._below(self._plain(values))))
 
     def quantiles(self, levels: Sequence[float]) -> Masses:
         """Return the quantiles at levels in (0, 1), among rows in which the column is present.
@@ -147,10 +143,10 @@ class Conditional:
         wanted = np.asarray(levels, np.float64)
         if wanted.ndim != 1 or not ((wanted > 0) & (wanted < 1)).all():
             raise TableError(f"levels of quantiles should be numbers between 0 and 1, got {list(levels)!r}")
-        present = self._below(math.inf)
-        found = [self._quantile(level * present) for level in wanted.tolist()]
-        reached, error = self._mean(self._shares_below(found))
-        return Masses(self._shown(np.array(found)), reached / present, error / present)
+        (present,) = self._mean(self._below(np.array([math.inf])))[0]
+        found = self._quantiles(wanted * present)
+        reached, error = self._mean(self._below(found))
+        return Masses(self._shown(found), reached / present, error / present)
 
     # --- computation ---
 
@@ -165,37 +161,22 @@ class Conditional:
             error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
         return mean, error
 
-    def _share_of(self, law: ColumnLaw | AllowedNumbers | float) -> Floats:
-        """Return the probability (N,) of a set under each particle, or whether the particle's value is in the set."""
-        if isinstance(law, ColumnLaw):
-            log_outcomes, params = self._law
-            with torch.no_grad():
-                return law.chances(log_outcomes, params).sum(1).cpu().numpy()
-        y = self._y
-        if isinstance(law, AllowedNumbers):
-            return law.contains(y).astype(np.float64)
-        return (np.isnan(y) if math.isnan(law) else y == law).astype(np.float64)
+    def _masses(self, sets: Sequence[Set]) -> Floats:
+        """Return the probability (N, V) of each set under each particle, or whether the particle's value lies in it."""
+        if self._is_mixture:
+            return self._law.masses(self._coder.of(Set.stacked(sets)))
+        return np.stack([each.contains(self._y) for each in sets], axis=1).astype(np.float64)
 
-    def _inside(self, first: float, last: float) -> ColumnLaw | AllowedNumbers:
-        """Return the interval [first, last] as a set that :meth:`_share_of` accepts."""
-        allowed = AllowedNumbers(((first, last),), gap=False)
-        return column_law(self._column, self._cells, allowed) if self._is_mixture else allowed
+    def _below(self, ends: Floats) -> Floats:
+        """Return the probability (N, V) of numbers up to each end under each particle."""
+        return self._masses([Set.between((-math.inf, end)) for end in ends.tolist()])
 
-    def _shares_below(self, ends: Sequence[float]) -> Floats:
-        """Return the probability of numbers up to each end under each particle, (N, V)."""
-        return np.stack([self._share_of(self._inside(-math.inf, end)) for end in ends], axis=1)
-
-    def _laws_of(self, y: Floats) -> list[ColumnLaw | AllowedNumbers | float]:
-        """Return each plain number as a set that :meth:`_share_of` accepts."""
-        values: list[float] = y.tolist()
-        return [self._single(v) if self._is_mixture else v for v in values]
-
-    def _single(self, v: float) -> ColumnLaw:
-        if isinstance(self._cells, WordCells):
-            levels = tuple(i == v for i in range(len(self._cells.kinds)))
-            return column_law(self._column, self._cells, AllowedLevels(levels, gap=math.isnan(v)))
-        point = () if math.isnan(v) or (self._cells_are_points and v not in self._atoms) else ((v, v),)
-        return column_law(self._column, self._cells, AllowedNumbers(point, gap=math.isnan(v)))
+    def _single(self, v: float) -> Set:
+        """Return the set of one value. A real number that is not an atom has mass 0 under a distribution."""
+        if math.isnan(v):
+            return Set.between(gap=True)
+        is_null = self._is_mixture and self._cells_are_points and v not in self._atoms
+        return Set.between() if is_null else Set.points([v])
 
     @property
     def _cells_are_points(self) -> bool:
@@ -234,47 +215,52 @@ class Conditional:
         if isinstance(self._column, Levelled):
             raise TableError(f"column {self.column!r} is a list of values; use masses()")
 
-    def _quantile(self, level: float) -> float:
-        """Return the plain number at which the distribution function reaches a level."""
+    def _quantiles(self, levels: Floats) -> Floats:
+        """Return the plain numbers at which the distribution function reaches levels."""
         if not self._is_mixture:
-            y, shares = self._y, self._shares
-            present = ~np.isnan(y)
-            order = np.argsort(y[present], kind="stable")
-            ends = np.cumsum(shares[present][order])
-            return float(y[present][order][min(int(np.searchsorted(ends, level)), len(ends) - 1)])
+            present = ~np.isnan(self._y)
+            y, shares = self._y[present], self._shares[present]
+            order = np.argsort(y, kind="stable")
+            place = np.searchsorted(np.cumsum(shares[order]), levels)
+            return y[order][np.minimum(place, len(y) - 1)]
         # bisection on the column's unit scale, which maps every number to [0, 1]
-        low, high = 0.0, 1.0
+        low, high = np.zeros(len(levels)), np.ones(len(levels))
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            v = self._at(middle)
-            low, high = (middle, high) if self._below(v) < level else (low, middle)
-            if not self._cells_are_points and self._at(low) == self._at(high):
+            is_below = self._reaches(self._at(middle)) < levels
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+            if not self._cells_are_points and (self._at(low) == self._at(high)).all():
                 break
-        inside = self._at(high)
-        reaching = (atom for atom in sorted(self._atoms) if self._below(atom) >= level)
-        if self._below(inside) < level:  # the last value is an atom
-            return next(reaching, inside)
-        return min(next(reaching, inside), inside)
+        found = self._at(high)
+        reached = self._reaches(found)
+        # The smallest atom that reaches a level may lie below the number found; above it if the last value is an atom.
+        atoms = np.array(sorted(self._atoms))
+        if not len(atoms):
+            return found
+        place = np.searchsorted(self._reaches(atoms), levels)
+        atom = atoms[np.minimum(place, len(atoms) - 1)]
+        is_atom = (place < len(atoms)) & ((reached < levels) | (atom < found))
+        return np.where(is_atom, atom, found)
 
-    def _below(self, v: float) -> float:
-        """Return the probability that the column is present and at most v."""
-        return float(self._mean(self._share_of(self._inside(-math.inf, v)))[0])
+    def _reaches(self, ends: Floats) -> Floats:
+        """Return the probabilities that the column is present and at most each end."""
+        return self._mean(self._below(ends))[0]
 
-    def _at(self, u: float) -> float:
-        """Return the plain number at position u of the unit scale."""
+    def _at(self, u: Floats) -> Floats:
+        """Return the plain numbers at positions u of the unit scale."""
         scale = self._cells.scale  # type: ignore[attr-defined] # cells of numbers have a scale
-        y = float(scale.inverse(np.array([min(max(u, 1e-15), 1 - 1e-15)]))[0])
-        return y if self._cells_are_points else math.floor(y)
+        y: Floats = scale.inverse(np.clip(u, 1e-15, 1 - 1e-15))
+        return y if self._cells_are_points else np.floor(y)
 
     def _beside(self, v: float) -> float:
         """Return the number next to an atom that the column can hold and that meets the conditions, else ``v``."""
         if v not in self._atoms:
             return v
         low, high = self._cells.scale.limits  # type: ignore[attr-defined] # cells with atoms have a scale
-        allowed = self._walk.allowed.get(self._i)
+        within = self._walk.set_of(self._i)
         for end in (math.inf, -math.inf):
             near = math.nextafter(v, end)
-            if low < near < high and (allowed is None or allowed.contains(np.array([near]))[0]):
+            if low < near < high and within.contains(np.array([near]))[0]:
                 return near
         return v
 
@@ -283,11 +269,10 @@ class Conditional:
 
         The two probabilities are computed separately, so their relative errors are independent.
         """
-        before = self._walk.allowed.get(self._i)
-        if before is not None and not before.contains(np.array([v]))[0]:
+        if not self._walk.set_of(self._i).contains(np.array([v]))[0]:
             return 0.0, 0.0
-        question = self._question.with_set(self._i, AllowedNumbers(((v, v),), gap=False))
-        if v in self._atoms or question.walk.law(self._i).is_impossible:
+        question = self._question.with_set(self._i, Set.points([v]))
+        if v in self._atoms or question.walk.cells(self._i).is_impossible:
             return 0.0, 0.0
         both = question.exact_probability() or question.weighed(question.walk.last + 1, DENSITY_SIZE, self._generator)
         ratio = math.exp(both.log_probability - self._known.log_probability)

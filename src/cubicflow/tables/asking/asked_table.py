@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.asking.answer import Conditional, Estimates
 from cubicflow.tables.asking.conditions import Given
@@ -61,7 +61,7 @@ class AskedTable:
         question = self._question(given, self.constraints)
         order = question.walk.encoder.order
         if column not in order:
-            raise TableError(no_such("the model", "column", column, order))
+            raise TableError(unknown_name("the model", "column", column, order))
         return Conditional(question, column, _checked_size(effective_size), self._seeded(seed))
 
     def probability(self, given: Given, *, effective_size: float = SIZE, seed: int = 0) -> Estimates:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import unknown_name
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
@@ -66,7 +66,9 @@ def read_condition(text: str, names: Sequence[str]) -> Condition:
             "a condition should be column=value, column>5, column in a,b, column in 1..9 or column is missing, "
             f"got {text!r}"
         )
-    raise TableError(f"condition {text!r}: {no_such('the table', 'column', stripped[: found.start()].strip(), names)}")
+    raise TableError(
+        f"condition {text!r}: {unknown_name('the table', 'column', stripped[: found.start()].strip(), names)}"
+    )
 
 
 def _condition(name: str, relation: str, rest: str, text: str) -> Condition:
@@ -113,7 +115,7 @@ def read_conditions(given: Given, schema: Schema) -> list[Condition]:
 
 def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
     if name not in names:
-        raise TableError(no_such("the table", "column", str(name), names))
+        raise TableError(unknown_name("the table", "column", str(name), names))
     if value is None:
         return Condition(name, "missing", (), f"{name} is missing")
     if isinstance(value, tuple):

@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.near_names import no_such
+from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
-from cubicflow.tables.asking.feasible import Linear, is_feasible
+from cubicflow.tables.asking.feasible import Inequality, is_feasible
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.schema import Schema
@@ -85,9 +85,9 @@ class LinearConstraint(Constraint):
         found &= ~np.isnan(off)
         return found
 
-    def linear(self) -> list[Linear]:
+    def linear(self) -> list[Inequality]:
         """Return the constraint as linear inequalities."""
-        return Linear.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
+        return Inequality.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
 
     def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
         """Return the values of one column of an equality, computed from the values of the other columns."""
@@ -202,7 +202,7 @@ def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]
             number = NUMBER.match(text, place)
             if name is None and number is None:
                 word = re.split(r"[\s<>=+]", text[place:], maxsplit=1)[0] or text[place:]
-                raise TableError(no_such("the table", "column", word, [column.name for column in schema.columns]))
+                raise TableError(unknown_name("the table", "column", word, [column.name for column in schema.columns]))
             sides[-1].append((name, sign) if name is not None else (float(number[0]), sign))  # type: ignore[index]
             place += len(name) if name is not None else len(number[0])  # type: ignore[index]
             sign, wants_term = 1, False
@@ -227,7 +227,7 @@ def _ends(text: str, place: int) -> bool:
 def _known(name: str, schema: Schema) -> Column:
     names = [column.name for column in schema.columns]
     if name not in names:
-        raise TableError(no_such("the table", "column", name, names))
+        raise TableError(unknown_name("the table", "column", name, names))
     column = schema[name]
     if column.role in ("dropped", "weights"):
         raise TableError(f"column {name!r} is not modelled, so samples lack it; leave the constraint out")

@@ -10,7 +10,7 @@ MOST = 2_000  # inequalities; a larger system counts as feasible
 
 
 @dataclass(frozen=True)
-class Linear:
+class Inequality:
     """A linear inequality: sum(factors * unknowns) <= bound, or < if ``strict``."""
 
     factors: tuple[tuple[str, Fraction], ...]
@@ -18,7 +18,7 @@ class Linear:
     strict: bool = False
 
     @classmethod
-    def of(cls, factors: Mapping[str, int], relation: str, bound: float) -> list[Linear]:
+    def of(cls, factors: Mapping[str, int], relation: str, bound: float) -> list[Inequality]:
         """Return a comparison with a number as inequalities. ``relation`` is <=, <, >=, > or =; an equality gives two
         inequalities."""
         up = tuple(sorted((name, Fraction(factor)) for name, factor in factors.items()))
@@ -28,10 +28,10 @@ class Linear:
         return found + ([cls(down, -limit, relation == ">")] if relation in (">=", ">", "=") else [])
 
 
-def is_feasible(inequalities: Sequence[Linear]) -> bool:
+def is_feasible(inequalities: Sequence[Inequality]) -> bool:
     """Return whether some real numbers satisfy all inequalities. A system that grows too large counts as feasible.
 
-    >>> a_below_b, b_below_a = Linear.of({"a": 1, "b": -1}, "<", 0), Linear.of({"b": 1, "a": -1}, "<=", 0)
+    >>> a_below_b, b_below_a = Inequality.of({"a": 1, "b": -1}, "<", 0), Inequality.of({"b": 1, "a": -1}, "<=", 0)
     >>> is_feasible(a_below_b), is_feasible(a_below_b + b_below_a)
     (True, False)
     """
@@ -46,11 +46,11 @@ def is_feasible(inequalities: Sequence[Linear]) -> bool:
     return all(each.bound > 0 or (each.bound == 0 and not each.strict) for each in system)
 
 
-def _eliminate(name: str, above: Linear, below: Linear) -> Linear:
+def _eliminate(name: str, above: Inequality, below: Inequality) -> Inequality:
     """Return the sum of two inequalities, scaled so that the unknown ``name`` cancels."""
     ones, others = dict(above.factors), dict(below.factors)
     p, q = ones[name], -others[name]
     names = sorted({*ones, *others} - {name})
     factors = {n: ones.get(n, Fraction(0)) / p + others.get(n, Fraction(0)) / q for n in names}
     kept = tuple((n, factor) for n, factor in factors.items() if factor)
-    return Linear(kept, above.bound / p + below.bound / q, above.strict or below.strict)
+    return Inequality(kept, above.bound / p + below.bound / q, above.strict or below.strict)

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.arguments import whole_number
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
 from cubicflow.tables.asking.imputation import fill_gaps
 from cubicflow.tables.cell_encoder import with_gaps
 from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.source import MemoryTable, Table
+from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:
@@ -51,12 +52,11 @@ class FilledTable:
                 "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
                 "--model columns",
             )
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
-            raise TableError(f"the number of draws should be a whole number, 1 or more, got {self.draws!r}")
+        whole_number("the number of draws", self.draws, 1)
         self.fitted.schema.check(self.table)
         if FILLED in self.table.names:
             raise TableError(
-                f"{self.table.path}: the table has a column {FILLED!r}, but the output needs that name for the list of "
+                f"{self.table.name}: the table has a column {FILLED!r}, but the output needs that name for the list of "
                 "filled cells; rename the column"
             )
         self._read = self.table.spooled(self.table.names)
@@ -64,7 +64,7 @@ class FilledTable:
         try:
             self._filled = [self._fill(k, batch) for k, batch in enumerate(self._read.batches(rows=ROWS))]
         except TableError as error:
-            raise error.about(self.table.path) from None
+            raise error.about(self.table.name) from None
 
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
@@ -161,7 +161,7 @@ def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any
             table = table.set_column(
                 table.column_names.index(column.name), column.name, table.column(column.name).cast(type)
             )
-    source = MemoryTable(table, "the table")
+    source = in_memory(table, "the table")
     filled = FilledTable(fitted, source, **how)
     return [pa.Table.from_batches(filled.batches(k)) for k in range(filled.draws)]
 

@@ -15,22 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import everything
-from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.asking.constraints import Constraint
 from cubicflow.tables.asking.particles import Computed, Particles, Walk
 from cubicflow.tables.asking.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.cell_encoder import CellEncoder, with_gaps
 from cubicflow.tables.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.schema.sets import Set
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -93,37 +93,43 @@ def _fill(
 ) -> Floats:
     """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
-    state = _started(walk, count, context)
+    walk.context = context
+    state = walk.start(count)
     for i in range(start):
         walk.settle(state, i, rows[:, i])
     row_of = np.repeat(np.arange(count), particles)
-    state = state.take(row_of)
+    state, known = state.take(row_of), rows[row_of]
     state.log_weight = np.zeros(len(row_of))
     chooser = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device)))
     for i in range(start, columns):
-        with torch.no_grad():
-            log_outcomes, params = walk.model.column_law(i, state.tokens, state.kinds)
-        value = rows[row_of, i]
-        if i in sums:  # a sum gives the value if the row has all other columns of the sum, or they are drawn
-            solved = _solved(sums, i, np.where(np.isnan(state.y), rows[row_of], state.y))
-            value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
-        gap = np.isnan(value)
-        y, log_weight = value.copy(), np.zeros(len(value))
-        if gap.any():
-            y[gap], log_weight[gap] = _drawn(walk, state, i, rows[row_of], gap, log_outcomes, params, generator)
-        if not gap.all():
-            present = torch.from_numpy(np.flatnonzero(~gap)).to(log_outcomes.device)
-            present_params = params[present] if params is not None else None
-            log_weight[~gap] = _log_present(walk, i, value[~gap], log_outcomes[present], present_params)
-            log_weight[~gap] = _log_ruled(walk, state, i, gap, value, log_weight[~gap])
-            if i in walk.computed:  # the last column of a sum has weight 1
-                is_sum = np.isclose(walk.computed[i](state.y[~gap]), value[~gap], rtol=1e-9, atol=0)
-                log_weight[~gap] = np.where(is_sum, 0.0, log_weight[~gap])
-        walk.settle(state, i, y, log_weight)
+        _step(walk, sums, state, i, known, generator)
         _check(walk, state, i, count)
         if i + 1 < columns:
             state = _resample_uneven(state, count, particles, chooser)
     return _chosen(walk, sums, state, rows, draws, most_likely, chooser)
+
+
+def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, generator: torch.Generator) -> None:
+    """Set column i of every particle: its known value in ``rows`` (N, D), the value of a sum, or a drawn value.
+
+    A known value is a set of one number. It is equally probable under all particles if no training row had it.
+    """
+    value, coder = rows[:, i], walk.coders[i]
+    if i in sums:  # a sum gives the value if the row has all other columns of the sum, or they are drawn
+        solved = _solved(sums, i, np.where(np.isnan(state.y), rows, state.y))
+        value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
+    is_known = ~np.isnan(value)
+    is_unseen = is_known & (coder.cells.encode(value)[:, 0] < 0)
+    law = walk.law(i, state).without_gap()
+    if i in walk.rules:
+        law = replace(law, slack=walk.rules[i][1].slack)
+    if i in walk.computed:  # the last column of a sum has weight 1, and a value that breaks the sum that of the model
+        fixed = np.full(len(value), np.inf) if i not in walk.rules or law.fixed is None else law.fixed
+        is_sum = is_known & np.isclose(walk.computed[i](state.y), value, rtol=1e-9, atol=0)
+        law = replace(law, fixed=np.where(is_sum, value, fixed))
+    within = coder.of(Set.known(value, is_known & ~is_unseen))
+    y, log_weight = law.draw(within, generator, _agreeing(walk, within, i, rows))
+    walk.settle(state, i, np.where(is_known, value, y), np.where(is_unseen, 0.0, log_weight))
 
 
 def _solved(sums: Sums, i: int, y: Floats) -> Floats:
@@ -142,84 +148,21 @@ def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
         state.log_weight = np.where(kept.ravel(), state.log_weight, -math.inf)
 
 
-def _started(walk: Walk, count: int, context: Floats | None) -> Particles:
-    state = walk.start(count)
-    if context is not None:
-        cells = torch.from_numpy(walk.encoder.context_inputs(context)).to(state.tokens.device)
-        with torch.no_grad():
-            state.tokens = walk.model.tokens(cells.unflatten(1, (-1, 4)))
-    return state
+def _agreeing(walk: Walk, within: SetCells, i: int, rows: Floats) -> Floats | None:
+    """Return a log tilt (N, J) that prefers values of column i in agreement with the columns that it determines.
 
-
-def _drawn(
-    walk: Walk,
-    state: Particles,
-    i: int,
-    rows: Floats,
-    gap: NDArray[np.bool_],
-    log_outcomes: Tensor,
-    params: Tensor | None,
-    generator: torch.Generator,
-) -> tuple[Floats, Floats]:
-    """Draw values of column i for the particles that lack one, and return the values with their log weights.
-
-    A value of a column that determines others is drawn to agree with the row's values of those columns.
-    """
-    chosen = torch.from_numpy(np.flatnonzero(gap)).to(log_outcomes.device)
-    law = column_law(walk.columns[i], walk.cells[i], everything(walk.cells[i], gap=False))
-    log_outcomes, params = log_outcomes[chosen], None if params is None else params[chosen]
-    factors = _agreeing(walk, law, i, rows[gap])
-    y, log_weight = law.draw(log_outcomes, params, generator, factors)
-    if (cells := walk.cells[i]).gaps:  # condition on the presence of a value
-        log_weight = log_weight - torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12)).cpu().numpy()
-    if i in walk.rules:
-        determinant, rule = walk.rules[i]
-        value = rule.apply(state.y[gap, determinant], np.full(len(y), np.inf))
-        y, log_weight = np.where(np.isfinite(value), value, y), np.where(np.isfinite(value), 0.0, log_weight)
-    return y, log_weight
-
-
-def _agreeing(walk: Walk, law: ColumnLaw, i: int, rows: Floats) -> Floats | None:
-    """Return factors (N, pieces) that prefer values of column i in agreement with the columns that it determines.
-
-    Return None if column i determines no column, or if its values cannot be listed.
+    Return None if column i determines no column. Cells with several numbers keep their probability.
     """
     dependents = [(j, rule) for j, (determinant, rule) in walk.rules.items() if determinant == i]
-    listed = law.listed
-    if not dependents or listed is None:
+    if not dependents:
         return None
-    factors = np.ones((len(rows), len(listed.y)))
+    y, is_single = walk.coders[i].singles(within)
+    found = np.zeros(np.broadcast_shapes(y.shape, (len(rows), 1)))
     for j, rule in dependents:
-        value = rule.apply(listed.y, np.full(len(listed.y), np.inf))
-        present = ~np.isnan(rows[:, j : j + 1])
-        agrees = (value == rows[:, j : j + 1]) | np.isposinf(value) | ~present
-        factors *= np.where(agrees, 1.0, rule.slack)
-    return factors
-
-
-def _log_present(walk: Walk, i: int, y: Floats, log_outcomes: Tensor, params: Tensor | None) -> Floats:
-    """Return the log probabilities of values given that they are present.
-
-    A value that no training row had is equally probable under all particles.
-    """
-    cells = walk.cells[i]
-    encoded = torch.from_numpy(cells.encode(y)).to(log_outcomes.device)
-    found = walk.model.log_of_cells(i, encoded, log_outcomes, params)
-    if cells.gaps:
-        presence = torch.log1p(-log_outcomes[:, cells.gap].exp().clamp(max=1 - 1e-12))
-        found = torch.where(encoded[:, 0] < 0, found, found - presence)
-    result: Floats = found.cpu().numpy()
-    return result
-
-
-def _log_ruled(
-    walk: Walk, state: Particles, i: int, gap: NDArray[np.bool_], value: Floats, log_weight: Floats
-) -> Floats:
-    """Return the log probabilities of :func:`_log_present`, corrected if an earlier column determines column i."""
-    if i not in walk.rules:
-        return log_weight
-    determinant, rule = walk.rules[i]
-    return rule.log_conditional(log_weight, state.y[~gap, determinant], value[~gap])
+        value = rule.apply(y.ravel(), np.full(y.size, np.inf)).reshape(y.shape)
+        disagrees = is_single & np.isfinite(value) & (value != rows[:, j : j + 1]) & ~np.isnan(rows[:, j : j + 1])
+        found += np.where(disagrees, math.log(rule.slack), 0.0)
+    return found
 
 
 def _resample_uneven(state: Particles, count: int, particles: int, chooser: np.random.Generator) -> Particles:
@@ -267,7 +210,7 @@ def _chosen(
         filled = rows.copy()
         for i in range(columns):
             gap = np.isnan(rows[:, i])
-            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.cells[i])
+            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.coders[i].cells)
             for fixed in (walk.determined(filled, i), _solved(sums, i, np.where(np.isnan(rows), filled, rows))):
                 filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
         return np.repeat(filled[None], draws, axis=0)

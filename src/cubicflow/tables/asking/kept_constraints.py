@@ -15,8 +15,9 @@ from cubicflow.tables.asking.constraints import (
     example,
     read_constraint,
 )
+from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.source import Missing, Table, pieces
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 from cubicflow.tables.table_error import TableError
 
 

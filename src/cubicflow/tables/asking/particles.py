@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.allowed import Allowed, everything
-from cubicflow.tables.asking.column_law import ColumnLaw, column_law
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import UNSEEN
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.model.law import Law
+from cubicflow.tables.schema.sets import Set
 
 Computed = Callable[[Floats], Floats]
 Check = Callable[[Floats], NDArray[np.bool_]]
@@ -64,7 +65,7 @@ class Walk:
     """A sampler of particles that goes through the columns of a model, inside sets.
 
     Attributes:
-        allowed: the sets, by the index of their columns in the model's order.
+        sets: the sets, by the index of their columns in the model's order.
         tilts: the tilts of some columns, by the same index.
         context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
@@ -75,38 +76,52 @@ class Walk:
 
     model: ColumnsModel
     encoder: CellEncoder
-    allowed: Mapping[int, Allowed]
+    sets: Mapping[int, Set]
     context: Floats | None = None
     tilts: dict[int, Tilt] = field(default_factory=dict)
     computed: Mapping[int, Computed] = field(default_factory=dict)
     checks: Mapping[int, Check] = field(default_factory=dict)
-    _laws: dict[Any, ColumnLaw] = field(default_factory=dict)
+    _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         order = self.encoder.order
         names = [column.name for column in self.encoder.columns]
         self.columns = [self.encoder.columns[names.index(name)] for name in order]
-        self.cells = [self.encoder.cells[name] for name in order]
+        self.coders = [coder_of(column, self.encoder.cells[column.name]) for column in self.columns]
         self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
         self.places = [names.index(name) for name in order]  # index in the table's order of each column
 
     @property
     def last(self) -> int:
         """The index of the last column with a set or a check; -1 if there is none. Later columns keep all weights."""
-        return max((*self.allowed, *self.checks), default=-1)
+        return max((*self.sets, *self.checks), default=-1)
 
-    def law(self, i: int) -> ColumnLaw:
-        """Return the conditional distribution of column i, restricted to its set."""
+    def set_of(self, i: int) -> Set:
+        """Return the set of column i; everything if it has none."""
+        return self.sets[i] if i in self.sets else Set.everything(gap=self.coders[i].cells.gaps)
+
+    def knots(self, i: int) -> Floats:
+        """Return the knots of [0, 1] that split the numbers of column i into strata."""
+        return self.tilts[i].knots if i in self.tilts else KNOTS
+
+    def cells(self, i: int) -> SetCells:
+        """Return the cells of the set of column i, split at its knots if it is tilted."""
         knots = self.tilts[i].knots if i in self.tilts else None
-        key = i, None if knots is None else knots.tobytes()
-        if key not in self._laws:
-            allowed = self.allowed.get(i) or everything(self.cells[i])
-            self._laws[key] = column_law(self.columns[i], self.cells[i], allowed, knots)
-        return self._laws[key]
+        key = i, b"" if knots is None else knots.tobytes()
+        if key not in self._cells:
+            self._cells[key] = self.coders[i].of(self.set_of(i), knots)
+        return self._cells[key]
 
     def only(self, i: int) -> float | None:
         """Return the only value in the set of column i; None if the set has several values."""
-        return self.allowed[i].only if i in self.allowed else None
+        return self.sets[i].only if i in self.sets else None
+
+    @torch.no_grad()
+    def law(self, i: int, particles: Particles) -> Law:
+        """Return the distribution of column i given the earlier columns of particles."""
+        log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
+        fixed = self.determined(particles.y, i) if self.is_determined(i) else None
+        return Law(self.coders[i], log_outcomes, params, fixed)
 
     def start(self, n: int = 1) -> Particles:
         """Return n particles before the first column."""
@@ -125,14 +140,24 @@ class Walk:
             self.settle(found, i, y[:, i])
         return found
 
+    @torch.no_grad()
     def step(self, particles: Particles, i: int, generator: torch.Generator) -> None:
         """Draw column i of every particle. The particles are changed in place."""
-        law = self.law(i)
-        with torch.no_grad():
-            log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
-            factors = self.tilts[i].factors[law.piece_strata] if i in self.tilts else None
-            y, log_weight = law.draw(log_outcomes, params, generator, factors)
-        self.settle(particles, i, *self.ruled(particles, i, y, log_weight))
+        self.draw(particles, i, self.law(i, particles), generator)
+
+    def draw(self, particles: Particles, i: int, law: Law, generator: torch.Generator) -> None:
+        """Draw column i of every particle from its law. The particles are changed in place.
+
+        A column that determines others, and has no set, gets values of the training rows only.
+        """
+        cells, log_tilt = self.cells(i), None
+        if i in self.tilts:
+            log_tilt = np.log(self.tilts[i].factors)[self.coders[i].strata_of(cells, self.knots(i))][None]
+        y, log_weight = law.draw(cells, generator, log_tilt)
+        if i not in self.sets:
+            free = np.isposinf(law.fixed) if law.fixed is not None else True
+            y = np.where(free, self.encoder.with_known_determinants(i, y), y)
+        self.settle(particles, i, y, log_weight)
         self.check(particles, i)
 
     def is_determined(self, i: int) -> bool:
@@ -160,23 +185,9 @@ class Walk:
         if i in self.checks:
             particles.log_weight = np.where(self.checks[i](particles.y), particles.log_weight, -math.inf)
 
-    def ruled(self, particles: Particles, i: int, y: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
-        """Return drawn values and weights of column i, replaced where earlier columns determine the value.
-
-        A column that determines others, and has no set, gets values of the training rows only.
-        """
-        value = self.determined(particles.y, i)
-        free = np.isposinf(value)
-        kept = np.ones(len(y), np.bool_)
-        if i in self.allowed:
-            kept = self.allowed[i].contains(np.where(free, np.nan, value))
-        if i not in self.allowed:
-            y = self.encoder.with_known_determinants(i, y)
-        return np.where(free, y, value), np.where(free, log_weight, np.where(kept, 0.0, -math.inf))
-
     def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
         """Set column i of every particle and add the log weights. The particles are changed in place."""
-        cells = torch.from_numpy(self.cells[i].encode(y)).to(particles.tokens.device)
+        cells = torch.from_numpy(self.coders[i].cells.encode(y)).to(particles.tokens.device)
         particles.y[:, i] = y
         particles.log_weight = particles.log_weight + log_weight
         particles.kinds[:, i] = cells[:, 0].long()

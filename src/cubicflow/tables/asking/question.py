@@ -26,10 +26,9 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, shown
-from cubicflow.tables.asking.allowed import Allowed, AllowedLevels, allowed_by, intersection
+from cubicflow.tables.asking.condition_sets import set_of
 from cubicflow.tables.asking.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.asking.constant_column import meets
 from cubicflow.tables.asking.constraints import Constraint
@@ -39,7 +38,9 @@ from cubicflow.tables.asking.tilting import ENOUGH, improved_tilts
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.coder import SetCells
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, some
 
 MOST_PATHS = 1 << 15  # most paths of an enumeration
@@ -129,22 +130,22 @@ class Question:
         self.walk = Walk(model, encoder, sets, None if context is None else context[0])
         self.walk.computed = computed_columns(self.walk, constraints)
         self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
-        for i in self.walk.allowed:
-            if self.walk.law(i).is_impossible:
+        for i in self.walk.sets:
+            if self.walk.cells(i).is_impossible:
                 raise TableError(
                     f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-300, since column "
                     f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
                 )
 
-    def with_set(self, i: int, allowed: Allowed) -> Question:
+    def with_set(self, i: int, only: Set) -> Question:
         """Return the same question with another set for the model's column i."""
-        return self._with_sets({**self.walk.allowed, i: allowed})
+        return self._with_sets({**self.walk.sets, i: only})
 
     def unconditioned(self) -> Question:
         """Return the question with the same constraints and without sets."""
         return self._with_sets({})
 
-    def _with_sets(self, sets: dict[int, Allowed]) -> Question:
+    def _with_sets(self, sets: dict[int, Set]) -> Question:
         other, walk = copy(self), self.walk
         other.walk = Walk(walk.model, walk.encoder, sets, walk.context, {}, walk.computed, walk.checks)
         return other
@@ -160,7 +161,7 @@ class Question:
     @property
     def has_density(self) -> bool:
         """Whether the probability is a density, because a condition is a single real number."""
-        return any(self.walk.law(i).is_density for i in self.walk.allowed)
+        return any(self.walk.cells(i).is_density for i in self.walk.sets)
 
     # --- enumeration ---
 
@@ -172,34 +173,50 @@ class Question:
         ``MOST_PATHS``).
         """
         most = MOST_PATHS if most is None else most
+        lists = self._lists(stop, most)
+        if lists is None:
+            return None
         walk, particles, unresolved = self.walk, self.walk.start(), 0.0
-        for i in range(stop):
+        for i, cells in enumerate(lists):
             value = walk.determined(particles.y, i)
             is_free = np.isposinf(value)
-            free, fixed = np.flatnonzero(is_free), np.flatnonzero(~is_free & self._is_inside(i, value))
-            listed = walk.law(i).listed
-            if len(free) and (listed is None or len(fixed) + len(free) * len(listed.y) > most):
+            free, fixed = np.flatnonzero(is_free), np.flatnonzero(~is_free & walk.set_of(i).contains(value))
+            if len(free) and (cells is None or len(fixed) + len(free) * cells.fields.shape[1] > most):
                 return None
             parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
-            if len(free) and listed is not None:
+            if len(free) and cells is not None:
                 begun = particles.take(free)
-                log_outcomes, params = walk.model.column_law(i, begun.tokens, begun.kinds)
-                log_chances = walk.law(i).log_chances(log_outcomes, params).cpu().numpy()  # (free, V)
-                path, child = np.nonzero(log_chances > -math.inf)
-                log_drawn = log_chances[path, child]
-                representatives = np.exp(begun.log_weight[path] + log_drawn)[listed.is_representative[child]]
-                unresolved += float(representatives.sum())
-                parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, listed.y[child]])
-                log_weight = np.concatenate([log_weight, log_drawn])
+                log_p = walk.law(i, begun).log_p(cells).cpu().numpy()  # (free, V)
+                path, child = np.nonzero(log_p > -math.inf)
+                first, last = cells.fields[0, child, 5:].T
+                unresolved += float(np.exp(begun.log_weight[path] + log_p[path, child])[first < last].sum())
+                parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, first])
+                log_weight = np.concatenate([log_weight, log_p[path, child]])
             particles = particles.take(parent)
             walk.settle(particles, i, y, log_weight)
             walk.check(particles, i)
             particles = particles.take(np.flatnonzero(np.isfinite(particles.log_weight)))
         return Weighed(particles, unresolved)
 
-    def _is_inside(self, i: int, y: Floats) -> NDArray[np.bool_]:
-        """Return which plain numbers are in the set of column i."""
-        return self.walk.allowed[i].contains(y) if i in self.walk.allowed else np.ones(len(y), np.bool_)
+    def _lists(self, stop: int, most: int) -> list[SetCells | None] | None:
+        """Return the values of each of the columns 0 .. ``stop`` - 1; None for more than ``most`` combinations.
+
+        A column that earlier columns determine adds no combinations. If all combinations are too many, values that no
+        training row had are left to a representative.
+        """
+        for finest in (True, False):
+            found: list[SetCells | None] = []
+            count = 1
+            for i in range(stop):
+                cells = self.walk.coders[i].listed(self.walk.set_of(i), max(most, 1), finest=finest)
+                found.append(cells)
+                if not self.walk.is_determined(i):
+                    count *= most + 1 if cells is None else cells.fields.shape[1]
+                if count > most:
+                    break
+            else:
+                return found
+        return None
 
     @torch.no_grad()
     def exact_probability(self) -> Weighed | None:
@@ -215,9 +232,7 @@ class Question:
         if found is None:
             return None
         particles = found.particles
-        log_outcomes, params = self.walk.model.column_law(last, particles.tokens, particles.kinds)
-        log_mass = torch.logsumexp(self.walk.law(last).log_chances(log_outcomes, params), 1).cpu().numpy()
-        particles.log_weight = particles.log_weight + log_mass
+        particles.log_weight = particles.log_weight + self.walk.law(last, particles).log_mass(self.walk.cells(last))
         return found
 
     # --- particles ---
@@ -285,7 +300,7 @@ class Question:
         ``found`` has the weights of the conditions and constraints together. The probability that a row keeps the
         constraints is computed separately, so the relative errors are independent.
         """
-        if not self.walk.allowed:
+        if not self.walk.sets:
             return 1.0, 0.0
         log_kept, error_kept = 0.0, 0.0
         if self.walk.checks:
@@ -367,12 +382,12 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
     return found
 
 
-def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Allowed]:
+def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:
     """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
 
     If ``complete``, every column that can have missing values must be present.
     """
-    sets: dict[str, Allowed] = {}
+    sets: dict[str, Set] = {}
     if complete:
         with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]
         conditions = [*conditions, *(Condition(name, "present", (), f"{name} is not missing") for name in with_gaps)]
@@ -382,10 +397,9 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
             check_constant(encoder.schema, condition)
         if column.role != "model":
             continue
-        new = allowed_by(condition, column, encoder.cells[column.name])
-        before = sets.get(column.name)
-        if before is not None:
-            new = intersection(before, new)
+        new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
+        if column.name in sets:
+            new = sets[column.name] & new
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
             raise TableError(
@@ -393,7 +407,7 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
                 "leave one out"
             )
         sets[column.name] = new
-    return {encoder.order.index(name): allowed for name, allowed in sets.items()}
+    return {encoder.order.index(name): each for name, each in sets.items()}
 
 
 def check_constant(schema: Schema, condition: Condition) -> None:
@@ -406,26 +420,22 @@ def check_constant(schema: Schema, condition: Condition) -> None:
         )
 
 
-def _with_determinants(
-    encoder: CellEncoder, sets: dict[int, Allowed], conditions: Sequence[Condition]
-) -> dict[int, Allowed]:
+def _with_determinants(encoder: CellEncoder, sets: dict[int, Set], conditions: Sequence[Condition]) -> dict[int, Set]:
     """Return the sets, with smaller sets for columns that determine a conditioned column.
 
     For example, a condition on the county leaves only the towns of that county.
     """
     order = encoder.order
     for rule in sorted(encoder.rules, key=lambda rule: -order.index(rule.dependent)):
-        allowed = sets.get(order.index(rule.dependent))
+        within = sets.get(order.index(rule.dependent))
         cells = encoder.cells[rule.determinant]
-        if allowed is None or not isinstance(cells, WordCells):
+        if within is None or not isinstance(cells, WordCells):
             continue
-        i = order.index(rule.determinant)
-        kept = allowed.contains(np.asarray(rule.values))
-        excluded = np.asarray(rule.keys)[~kept].tolist()
-        before = sets.get(i, AllowedLevels((True,) * len(cells.kinds), cells.gaps))
-        if not isinstance(before, AllowedLevels):
-            continue
-        sets[i] = before.without(excluded)
+        i, keys = order.index(rule.determinant), np.asarray(rule.keys)
+        kept = np.ones(len(cells.kinds) + 1, np.bool_)  # words, then the missing value; a rule may lack some of them
+        kept[np.where(np.isnan(keys), -1, keys).astype(np.int64)] = within.contains(np.asarray(rule.values))
+        allowed = Set.codes(kept[:-1], gap=cells.gaps and bool(kept[-1]))
+        sets[i] = sets[i] & allowed if i in sets else allowed
         if sets[i].is_empty:
             raise TableError(
                 f"{texts_of(conditions)} contradict one another: {rule.determinant!r} determines {rule.dependent!r}, "

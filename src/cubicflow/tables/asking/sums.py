@@ -102,13 +102,13 @@ def _is_copy(walk: Walk, constraint: Constraint) -> bool:
     return (
         max(one, other) in walk.computed
         and min(one, other) >= 0
-        and walk.cells[one] == walk.cells[other]
+        and walk.coders[one].cells == walk.coders[other].cells
         and replace(walk.columns[one], name="") == replace(walk.columns[other], name="")
     )
 
 
 def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
-    column, cells, order = walk.columns[i], walk.cells[i], walk.encoder.order
+    column, cells, order = walk.columns[i], walk.coders[i].cells, walk.encoder.order
 
     def compute(y: Floats) -> Floats:
         values: Mapping[str, Floats] = {

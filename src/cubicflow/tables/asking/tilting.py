@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.column_law import NumberLaw
 from cubicflow.tables.asking.particles import Particles, Tilt, Walk, effective_size
 
 DEFENCE = 0.1  # share of a stratum's probability that a tilt cannot remove; it bounds weights by 1 / DEFENCE
@@ -53,10 +52,10 @@ def improved_tilts(walk: Walk, particles: Particles) -> dict[int, Tilt]:
     for i in range(walk.last + 1):
         if walk.is_determined(i) or walk.only(i) is not None:
             continue
-        law = walk.law(i)
-        stratum = law.stratum(particles.y[:, i])
-        drawn = np.bincount(stratum, minlength=law.strata) / len(particles)
-        wanted: Floats = np.bincount(stratum, weights=weights, minlength=law.strata).astype(np.float64)
+        coder, knots = walk.coders[i], walk.knots(i)
+        stratum, strata = coder.strata(particles.y[:, i], knots), coder.number_of_strata(knots)
+        drawn = np.bincount(stratum, minlength=strata) / len(particles)
+        wanted: Floats = np.bincount(stratum, weights=weights, minlength=strata).astype(np.float64)
         # With few effective particles, the shares of strata differ by chance. So the shares are shrunk towards the
         # drawn shares, as if half a particle per occupied stratum had been added.
         occupied = np.count_nonzero(drawn)
@@ -69,14 +68,12 @@ def improved_tilts(walk: Walk, particles: Particles) -> dict[int, Tilt]:
     if chosen is None:
         return walk.tilts
     i, ratio, wanted, drawn = chosen
-    law = walk.law(i)
-    knots = law.knots if isinstance(law, NumberLaw) else np.empty(0)
     before = walk.tilts[i].factors if i in walk.tilts else np.ones(len(ratio))
     plain = drawn / before  # proportional to the shares of strata without a tilt
     factors = before * ratio
     factors /= float((plain / plain.sum()) @ factors)
-    found = Tilt((1 - DEFENCE) * factors + DEFENCE, knots)
-    return {**walk.tilts, i: cut_finer(found, wanted) if isinstance(law, NumberLaw) else found}
+    found = Tilt((1 - DEFENCE) * factors + DEFENCE, walk.knots(i))
+    return {**walk.tilts, i: cut_finer(found, wanted) if walk.coders[i].has_knots else found}
 
 
 def cut_finer(tilt: Tilt, wanted: Floats) -> Tilt:

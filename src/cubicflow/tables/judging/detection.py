@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cubicflow.extras import need
 from cubicflow.tables.arrow_types import Floats
 
 FOLDS = 5
@@ -43,13 +44,10 @@ def detection(real: Floats, sampled: Floats, is_word: NDArray[np.bool_], seed: i
     >>> round(found.auc, 1), found.rows
     (1.0, 150)
     """
-    try:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-        from sklearn.model_selection import StratifiedKFold, cross_val_score
-    except ImportError as error:
-        raise ImportError(
-            "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'"
-        ) from error
+    need("scikit-learn", "judging")
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
     generator = np.random.default_rng(seed)
     rows = min(len(real), len(sampled), MOST_ROWS)
     drawn = [table[generator.choice(len(table), rows, replace=False)] for table in (real, sampled)]

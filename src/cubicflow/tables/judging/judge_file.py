@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cubicflow.atomic_files import write_atomically
+from cubicflow.files import check_plain, write_atomically
 from cubicflow.flows.serialization import WEIGHTS_FILE
-from cubicflow.plain_files import check_plain
 from cubicflow.tables.judging.judgement import Judgement, Line
 
 JUDGE_FILE = "judge.json"

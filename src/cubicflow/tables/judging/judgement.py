@@ -14,8 +14,8 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.judging.closeness import Closeness, closeness
 from cubicflow.tables.judging.contradictions import Contradictions, count_contradictions
 from cubicflow.tables.judging.detection import Detection, detection
-from cubicflow.tables.judging.matched import Matched, match
-from cubicflow.tables.judging.shape_and_trend import BINNINGS, PairScore, Score, mean_score, shape, trend
+from cubicflow.tables.judging.similarity import Pair, Similarity, mean_similarity, shape, trend
+from cubicflow.tables.judging.tables import Matched, match
 
 # (bound, sentence). The verdict shows the first sentence whose bound exceeds the AUC.
 TELLS = (
@@ -33,7 +33,7 @@ Line = tuple[str, str, str]  # measure, value for the samples, value for new rea
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of sampled rows: 1 - the mean of SDMetrics' scores; None if no score is defined.
+    """Errors of sampled rows: 1 - the mean similarity; None if no similarity is defined.
 
     Attributes:
         shape: the error of single columns.
@@ -55,7 +55,7 @@ class Judgement:
         detection: the result of a classifier that separates real from sampled rows.
         errors: the errors of columns and of pairs of columns of the sampled rows.
         errors_of_training_rows: the same errors for as many training rows; they are due to chance alone.
-        columns, pairs: the score of each column and of each pair of columns.
+        columns, pairs: the similarity of each column and of each pair of columns.
         closeness: the closeness of the sampled and of the real rows to the training rows.
         contradictions: the sampled rows that break a rule which holds in all training rows.
         notes: remarks, such as what was left out and why.
@@ -127,12 +127,12 @@ class Judgement:
 
     def worst(self) -> list[str]:
         """Return in words the columns, pairs and rules with the largest errors."""
-        columns = sorted((score, name) for name, score in self.columns.items() if score is not None)
-        pairs = sorted((score, a, b) for a, b, score in self.pairs if score is not None)
+        columns = sorted((found, name) for name, found in self.columns.items() if found is not None)
+        pairs = sorted((found, a, b) for a, b, found in self.pairs if found is not None)
         rules = sorted((-rule.sampled, rule.determinant, rule.dependent) for rule in self.contradictions.rules)
         return [
-            *_listed("columns", [f"{name} {_percent(1 - score)}" for score, name in columns]),
-            *_listed("pairs", [f"{a} and {b} {_percent(1 - score)}" for score, a, b in pairs]),
+            *_listed("columns", [f"{name} {_percent(1 - found)}" for found, name in columns]),
+            *_listed("pairs", [f"{a} and {b} {_percent(1 - found)}" for found, a, b in pairs]),
             *_listed("rules", [f"{a} determines {b} {_percent(-share)}" for share, a, b in rules if share]),
         ]
 
@@ -192,24 +192,19 @@ def judge_matched(matched: Matched, *, seed: int = 0, notes: Sequence[str] = ())
         errors=errors,
         errors_of_training_rows=chance,
         columns=dict(zip(names, columns, strict=True)),
-        pairs=tuple((names[pair.first], names[pair.second], pair.score) for pair in pairs),
+        pairs=tuple((names[pair.first], names[pair.second], pair.similarity) for pair in pairs),
         closeness=close,
         contradictions=count_contradictions(real, sampled, train, names),
         notes=tuple(notes),
     )
 
 
-def _compared(real: Floats, rows: Floats, is_word: NDArray[np.bool_]) -> tuple[list[Score], list[PairScore], Errors]:
-    """Return the scores of columns, the scores of pairs of columns, and the mean errors."""
-    columns = shape(real, rows, is_word)
-    pairs, in_own_bins = (trend(real, rows, is_word, edges) for edges in BINNINGS)
-    means = [_error([pair.score for pair in scores]) for scores in (pairs, in_own_bins)]
-    return columns, pairs, Errors(_error(columns), *means)
-
-
-def _error(scores: list[Score]) -> float | None:
-    mean = mean_score(scores)
-    return None if mean is None else 1 - mean
+def _compared(real: Floats, rows: Floats, is_word: NDArray[np.bool_]) -> tuple[list[Similarity], list[Pair], Errors]:
+    """Return the similarities of columns and of pairs of columns, and the mean errors."""
+    columns, pairs = shape(real, rows, is_word), trend(real, rows, is_word)
+    similarities = (columns, [pair.similarity for pair in pairs], [pair.with_own_bins for pair in pairs])
+    means = map(mean_similarity, similarities)
+    return columns, pairs, Errors(*(None if mean is None else 1 - mean for mean in means))
 
 
 def _percent(share: float | None) -> str:

@@ -30,7 +30,7 @@ def _parse_ends(value: Any) -> Bounds:
     return low, high
 
 
-class Circle(Column):
+class CircularColumn(Column):
     """A column whose plain numbers lie on a circle."""
 
     is_circle: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class Circle(Column):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circular(Real, Circle):
+class Circular(Real, CircularColumn):
     """Numbers on a circle, with a density per unit. Values that differ by a whole turn are equal.
 
     Attributes:
@@ -157,7 +157,7 @@ class Circular(Real, Circle):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircularSteps(Gridded, Circle):
+class CircularSteps(Gridded, CircularColumn):
     """Numbers on a circle at a fixed resolution, such as hours: a mass per step. ``grid`` spans one turn."""
 
     kind: ClassVar[str] = "circular steps"

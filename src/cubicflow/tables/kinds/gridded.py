@@ -112,14 +112,15 @@ class Gridded(Quantity):
         return np.where(y == np.floor(y), y, np.inf)
 
     def decode(self, y: Floats) -> pa.Array:
-        return self.from_codes(np.clip(np.floor(y), *self._code_range()).astype(np.int64))
+        return self.from_codes(np.clip(np.floor(y), *self.code_range).astype(np.int64))
 
     def from_codes(self, codes: Codes) -> pa.Array:
         """Return the values of codes as the column's arrow type. The values are whole numbers or dates."""
         return whole_as(self.grid.origin + self.grid.step * codes, self.arrow_type)
 
-    def _code_range(self) -> tuple[int, int]:
-        """Return the first and the last code that a sample may have."""
+    @property
+    def code_range(self) -> tuple[int, int]:
+        """The first and the last code that a sample may have, by the limits of the column and of its type."""
         grid = self.grid
         smallest, largest = _whole_range(self.arrow_type, grid.decimals)
         first, last = -((grid.origin - smallest) // grid.step), (largest - grid.origin) // grid.step

@@ -1,68 +1,59 @@
 // Images: samples at a temperature, and a path from one sample to another through noise space.
 
-import { post } from "../framed.js";
-import { empty, failed, latest, make } from "../page.js";
+/** @import { Shaped } from "../types" */
+import { post } from "../answers.js";
+import { copy, failed, latest, make } from "../page.js";
+import { pixels } from "../scatter.js";
 
-const COUNT = 24, STEPS = 11;
+const COUNT = 24; // samples
+const STEPS = 11; // images of a path
 
-export async function draw(page, run) {
-  if (run.kind !== "images") {
-    page.append(empty("This run has no images", "This view shows samples of a flow of images, which cubicflow.flows.image builds."));
-    return;
-  }
-  const ask = { temperature: 0.7, seed: 0 };
-  const chosen = [0, 1];
-  const slider = make("input", { type: "range", min: 0.05, max: 1.3, step: 0.05, value: ask.temperature, "aria-label": "temperature" });
-  const shown = make("strong", { text: "0.70" });
-  const mosaic = make("div", { class: "mosaic", role: "group", "aria-label": "samples" }), strip = make("div", { class: "strip", tabindex: "0", role: "img", "aria-label": "the path between the two chosen images" });
-  const wrong = make("div");
-  page.append(make("section", {}, make("h2", { text: "Samples" }),
-    make("p", { class: "lead", text: "The temperature scales the noise. A low temperature gives typical images; 1 gives samples of the model. Choose two images to see a path between them." }),
-    make("div", { class: "row wide" }, make("label", {}, "temperature ", shown), slider),
-    make("div", { class: "row" }, make("button", { text: "Other samples", onclick: () => { ask.seed += 1; samples(); } })), wrong, mosaic),
-  make("section", {}, make("h2", { text: "From one image to the other, through noise space" }), strip));
-
+/** @param {HTMLElement} page */
+export async function draw(page) {
+  const { content, slider, shown, other, wrong, mosaic, strip } = copy("images");
+  const question = { temperature: Number(slider.value), seed: 0 };
+  let chosen = [0, 1]; // the ends of the path
+  const path = latest(async () => {
+    const [first, last] = chosen;
+    const found = post("api/path", { ...question, first, last, steps: STEPS });
+    const images = ({ arrays }) => Array.from({ length: STEPS }, (_, i) => paint(arrays.images, i));
+    strip.replaceChildren(...(await found.then(images, (error) => [failed(error)])));
+  });
+  const samples = latest(async () => {
+    const found = post("api/images", { ...question, n: COUNT });
+    const images = ({ arrays }) => buttons.forEach(({ canvas }, i) => paint(arrays.images, i, canvas));
+    wrong.replaceChildren((await found.then(images, failed)) ?? "");
+    await path();
+  });
   const buttons = Array.from({ length: COUNT }, (_, i) => {
     const canvas = make("canvas");
-    const button = make("button", { type: "button", "aria-pressed": String(chosen.includes(i)), "aria-label": `sample ${i + 1}` }, canvas);
-    button.addEventListener("click", () => {
-      if (chosen.includes(i)) return;
-      chosen.shift();
-      chosen.push(i);
-      buttons.forEach((other, j) => other.setAttribute("aria-pressed", String(chosen.includes(j))));
-      way();
-    });
-    return button;
+    const button = make("button", { "aria-label": `sample ${i + 1}`, onclick: () => choose(i) }, canvas);
+    return { button, canvas };
   });
-  mosaic.append(...buttons);
-
-  const samples = latest(async () => {
-    try {
-      const found = await post("api/images", { ...ask, n: COUNT });
-      wrong.replaceChildren();
-      buttons.forEach((button, i) => paint(button.firstChild, found.arrays.images, i));
-      page.dataset.drawn = String(Number(page.dataset.drawn || 0) + 1);
-      await way();
-    } catch (error) { wrong.replaceChildren(failed(error)); }
+  const choose = (i) => {
+    if (!chosen.includes(i)) chosen = [chosen[1], i];
+    buttons.forEach(({ button }, j) => button.setAttribute("aria-pressed", String(chosen.includes(j))));
+    path();
+  };
+  slider.addEventListener("input", () => {
+    question.temperature = Number(slider.value);
+    shown.textContent = question.temperature.toFixed(2);
+    samples();
   });
-  const way = latest(async () => {
-    try {
-      const found = await post("api/path", { ...ask, first: chosen[0], last: chosen[1], steps: STEPS });
-      strip.replaceChildren(...Array.from({ length: STEPS }, (_, i) => { const canvas = make("canvas"); paint(canvas, found.arrays.images, i); return canvas; }));
-    } catch (error) { strip.replaceChildren(failed(error)); }
+  other.addEventListener("click", () => {
+    question.seed += 1;
+    samples();
   });
-  slider.addEventListener("input", () => { ask.temperature = Number(slider.value); shown.textContent = ask.temperature.toFixed(2); samples(); });
+  mosaic.append(...buttons.map(({ button }) => button));
+  page.append(content);
+  choose(0);
   await samples();
 }
 
-function paint(canvas, images, i) {
-  const [, height, width, channels] = images.shape;
-  canvas.width = width; canvas.height = height;
-  const pen = canvas.getContext("2d"), image = pen.createImageData(width, height);
-  const start = i * height * width * channels;
-  for (let p = 0; p < height * width; p += 1) {
-    for (let c = 0; c < 3; c += 1) image.data[4 * p + c] = images[start + p * channels + (channels === 3 ? c : 0)];
-    image.data[4 * p + 3] = 255;
-  }
-  pen.putImageData(image, 0, 0);
+/** @param {Shaped} images @param {number} i @param {HTMLCanvasElement} [canvas] */
+function paint(images, i, canvas) {
+  const [, tall, wide, channels] = images.shape;
+  const first = i * tall * wide * channels;
+  const colours = channels === 3 ? [0, 1, 2] : [0, 0, 0];
+  return pixels(wide, tall, (p) => [...colours.map((c) => images[first + p * channels + c]), 255], canvas);
 }

@@ -1,148 +1,97 @@
 // What if: the user sets any columns, and the page shows the conditional densities of all other columns.
 
-import { picture, quantilesOf, split } from "../charts.js";
+/** @import { Column, Columns, Run, WhatIf } from "../types" */
+import { kept } from "../answers.js";
+import { quantilesOf, split } from "../axis.js";
+import { inWords, picture } from "../chart.js";
 import { Control } from "../controls.js";
-import { post } from "../framed.js";
-import { empty, failed, latest, loading, make, number, percent, remember, sentence, shownValue, table } from "../page.js";
-import { kept } from "../state.js";
+import { card, copy, failed, make, number, percent, quiet, remember, remembered, sentence } from "../page.js";
+import { table, whole } from "../page.js";
+import { isRough, Question } from "../question.js";
 
-const ENOUGH = 500;
+const MOST = 48; // columns that are drawn
 
+/** @param {HTMLElement} page @param {Run} run */
 export async function draw(page, run) {
-  if (run.kind === "images") {
-    page.append(empty("Images have no columns to set", "The view Images shows samples at a temperature, and a path from one sample to another."));
-    return;
-  }
-  const wait = loading("Opening the model");
-  page.append(wait);
+  /** @type {Columns} */
   const about = await kept("api/columns");
-  wait.remove();
-  const { columns } = about, usual = split(columns, about.arrays.masses);
-  const conditions = make("div", { class: "conditions", role: "group", "aria-label": "Conditions" });
-  const status = make("p", { class: "quiet", role: "status", "aria-live": "polite", id: "asked" });
-  const wrong = make("div");
-  const grid = make("div", { class: "grid" });
-  const rows = make("section");
-  const clear = make("button", { class: "plain", text: "clear all", onclick: () => { controls.forEach((c) => c.set("any")); changed(); } });
-  page.append(make("div", { class: "asking" },
-    make("div", {}, make("h2", { text: "What if" }), make("p", { class: "quiet small" }, "Set any columns. ", clear), conditions),
-    make("div", {}, status, wrong, make("div", { class: "legend" }, make("span", {}, make("span", { class: "key data" }), !about.given.length ? "without conditions" : about.ofData ? "in all contexts of the data" : "in the usual context"), make("span", {}, make("span", { class: "key model" }), "given your conditions, ± two standard errors")), grid, rows)));
-  const context = () => controls.slice(0, about.given.length).map((control) => `${control.column.name} ${control.inWords()}`).join(", ");
-  const controls = [...about.given, ...columns].map((column) => new Control(column, () => changed()));
-  conditions.append(...controls.map((control) => control.element));
-  const cards = columns.map((column, i) => {
-    const drawn = picture(column, { height: 118 }), words = make("span", { class: "quiet small" });
-    const given = make("span", { class: "small quiet" });
-    const element = make("article", { class: "card", "data-column": column.name }, make("header", {}, make("h3", { text: column.name }), given), drawn.element, words);
-    return { column, drawn, words, given, element, usual: usual[i], control: controls.find((c) => c.column === column) };
+  const { columns, given } = about;
+  const [view, usual] = [copy("what-if"), split(columns, about.arrays.masses)];
+  const controls = [...given, ...columns].map((column) => new Control(column, () => changed()));
+  const cards = columns.slice(0, MOST).map((column, i) => columnCard(column, usual[i], controls[given.length + i]));
+  cards.forEach((each, i) => each.draw(usual[i], null, quantilesOf(about, i)));
+
+  const question = new Question(controls, {
+    answer(found, isLast) {
+      view.wrong.replaceChildren();
+      view.grid.classList.remove("busy");
+      const [masses, errors] = [split(columns, found.arrays.masses), split(columns, found.arrays.errors)];
+      cards.forEach((each, i) => each.draw(masses[i], errors[i], quantilesOf(found, i)));
+      view.status.replaceChildren(gauge(found), summary(found, controls, given.length), isLast ? "" : " · refining …");
+    },
+    rows(found) {
+      const rows = table("sampled rows", found.columns, found.cells);
+      view.sample.replaceChildren(rows.element, quiet(found.notes.map(sentence).join(" ")));
+    },
+    failed(error, part) {
+      view.grid.classList.remove("busy");
+      view[part].replaceChildren(failed(error));
+    },
   });
-  grid.append(...cards.slice(0, 48).map((card) => card.element));
-  cards.slice(0, 48).forEach((card, i) => card.drawn.draw({ data: card.usual, model: card.usual, middle: quantilesOf(about, i)[1] }));
-
-  function conditionsNow() {
-    const found = {};
-    for (const control of controls) { const condition = control.condition(); if (condition) found[control.column.name] = condition; }
-    return found;
-  }
-
-  function show(answer, seconds, rough) {
-    const masses = split(columns, answer.arrays.masses), errors = split(columns, answer.arrays.errors);
-    cards.slice(0, 48).forEach((card, i) => {
-      const condition = card.control.condition();
-      card.element.classList.toggle("given-card", Boolean(condition));
-      card.given.textContent = condition ? card.control.inWords() : "";
-      const levels = quantilesOf(answer, i);
-      card.drawn.draw({ data: card.usual, model: masses[i], errors: errors[i], middle: levels[1] });
-      card.words.textContent = condition && condition.is !== undefined ? "" : quantiles(card.column, masses[i], levels);
-      card.element.dataset.masses = JSON.stringify(masses[i].map((m) => Number(m.toFixed(7))));
-    });
-    const size = answer.effectiveSize === null ? "exact" : `effective size ${Math.round(answer.effectiveSize).toLocaleString("en")}`;
-    const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
-    const gauge = make("span", { class: isRough ? "gauge rough" : "gauge", title: "The number of equally weighted rows with the same precision" }, make("i"), make("strong", { text: size }));
-    const isAsked = cards.some((card) => card.control.condition());
-    const chance = isAsked ? ` · ${answer.isDensity ? "density" : "probability"} of the conditions: ${answer.isDensity ? number(answer.probability, 3) : answer.probability < 1e-3 ? number(answer.probability, 2) : percent(answer.probability)}` : about.given.length ? "" : " · no conditions yet";
-    const place = about.given.length ? ` · given ${context()}` : "";
-    const more = rough ? " · refining …" : "";
-    status.replaceChildren(gauge, `${place}${chance}${more}`);
-    status.title = `${Math.round(1000 * seconds)} ms`;
-    status.dataset.size = answer.effectiveSize === null ? "exact" : String(answer.effectiveSize);
-  }
-
-  let number_ = 0, timer = 0, sampling = 0;
-  const ask = latest(async (question, mine) => {
-    const began = performance.now();
-    try {
-      const answer = await post("api/what-if", { conditions: question });
-      wrong.replaceChildren();
-      const isRough = answer.effectiveSize !== null && answer.effectiveSize < ENOUGH;
-      show(answer, (performance.now() - began) / 1000, isRough && mine === number_);
-      status.dataset.answered = String(mine);
-      if (isRough && mine === number_) { clearTimeout(timer); timer = setTimeout(() => refine(question, mine), 350); }
-    } catch (error) {
-      if (mine === number_) { wrong.replaceChildren(failed(error)); status.replaceChildren("no answer"); status.dataset.answered = String(mine); }
-    }
-    grid.classList.remove("busy");
+  const point = () => (view.link.href = question.file(view.sizes.value));
+  const changed = () => {
+    remember("what-if", question.address());
+    view.grid.classList.add("busy");
+    question.changed();
+    point();
+  };
+  view.link.download = `${run.name}-rows.csv`;
+  view.sizes.addEventListener("change", point);
+  view.clear.addEventListener("click", () => {
+    for (const control of controls) control.set("any");
+    changed();
   });
-
-  async function refine(question, mine) {
-    if (mine !== number_) return;
-    const began = performance.now();
-    try {
-      const answer = await post("api/what-if", { conditions: question, refine: true });
-      if (mine === number_) { show(answer, (performance.now() - began) / 1000, false); status.dataset.refined = String(mine); }
-    } catch (error) {
-      if (mine === number_) wrong.replaceChildren(failed(error));
-    }
-  }
-
-  const drawRows = latest(async (question, n, mine) => {
-    try {
-      const found = await post("api/sample", { conditions: question, n, seed: 0 });
-      if (mine !== sampling) return;
-      forget();
-      file = URL.createObjectURL(new Blob([found.arrays.csv], { type: "text/csv" }));
-      const link = make("a", { class: "button", download: `${run.name}-rows.csv`, text: `Download ${found.rows.toLocaleString("en")} rows as CSV`, href: file });
-      const sizes = make("select", { "aria-label": "number of rows" }, ...[100, 1000, 10000].map((value) => make("option", { value, text: `${value.toLocaleString("en")} rows` })));
-      sizes.value = n;
-      sizes.addEventListener("change", () => { wanted = Number(sizes.value); sample(); });
-      rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), make("div", { class: "row" }, link, sizes), table(found.columns, found.cells, { label: "sampled rows" }), make("p", { class: "quiet small", text: [`The first ${found.cells.length} of ${found.rows.toLocaleString("en")}.`, ...found.notes.map(sentence)].join(" ") }));
-      rows.dataset.sampled = String(mine);
-    } catch (error) {
-      if (mine === sampling) rows.replaceChildren(make("h2", { text: "Rows that meet the conditions" }), failed(error));
-    }
-  });
-  let wanted = 100, rowsTimer = 0, file = null;
-  function forget() { // the browser holds the file of an address until the address is revoked
-    if (file) URL.revokeObjectURL(file);
-    file = null;
-  }
-  function sample() {
-    sampling += 1;
-    const mine = sampling;
-    clearTimeout(rowsTimer);
-    rowsTimer = setTimeout(() => drawRows(conditionsNow(), wanted, mine), 500);
-  }
-
-  function changed() {
-    remember("what-if", controls.filter((control) => control.condition()).map((control) => [control.column.name, control.text()]));
-    number_ += 1;
-    clearTimeout(timer);
-    grid.classList.add("busy");
-    ask(conditionsNow(), number_);
-    sample();
-  }
-
-  for (const [name, text] of new URLSearchParams(location.hash.split("?")[1] || "")) {
-    const control = controls.find((c) => c.column.name === name);
-    if (control) control.read(text);
-  }
+  const contexts = about.ofData ? "in all contexts of the data" : "in the usual context";
+  view.behind.textContent = given.length ? contexts : "without conditions";
+  view.conditions.append(...controls.map(({ element }) => element));
+  view.grid.append(...cards.map(({ element }) => element));
+  page.append(view.content);
+  question.read(remembered());
   changed();
-  return { leave: () => { number_ += 1; sampling += 1; clearTimeout(timer); clearTimeout(rowsTimer); forget(); } };
+  return { leave: () => question.leave() };
 }
 
-function quantiles(column, masses, [low, middle, high]) {
-  if (column.isList) return "";
-  if (Number.isNaN(middle)) return "missing";
-  const gap = column.hasGaps && masses[masses.length - 1] > 0.0005 ? ` · missing ${percent(masses[masses.length - 1])}` : "";
-  return `median ${shownValue(column, middle)}, 90 % from ${shownValue(column, low)} to ${shownValue(column, high)}${gap}`;
+/** @param {Column} column @param {number[]} data @param {Control} control */
+function columnCard(column, data, control) {
+  const drawn = picture(column, { height: 90 });
+  const { element, about, words } = card(column.name, drawn.element);
+  const draw = (model, errors, quantiles) => {
+    const condition = control.condition();
+    element.classList.toggle("given-card", Boolean(condition));
+    about.textContent = condition && control.inWords();
+    drawn.draw({ data, model, errors, quantiles });
+    const missing = model[model.length - 1];
+    const gap = column.hasGaps && missing > 0.0005 ? ` · missing ${percent(missing)}` : "";
+    const isFixed = column.isList || condition?.is !== undefined;
+    words.textContent = isFixed ? "" : `${inWords(column, quantiles)}${gap}`;
+  };
+  return { element, draw };
+}
+
+/** @param {WhatIf} answer */
+function gauge(answer) {
+  const size = answer.effectiveSize;
+  const text = size === null ? "exact" : `effective size ${whole(Math.round(size))}`;
+  const title = "The number of equally weighted rows with the same precision";
+  return make("span", { class: `gauge ${isRough(answer) ? "rough" : ""}`, title }, make("i"), make("strong", { text }));
+}
+
+/** Returns the contexts and the probability of the conditions in words.
+ * @param {WhatIf} answer @param {Control[]} controls @param {number} contexts */
+function summary({ isDensity, probability }, controls, contexts) {
+  const given = controls.slice(0, contexts).map((control) => `${control.column.name} ${control.inWords()}`);
+  const place = contexts ? ` · given ${given.join(", ")}` : "";
+  if (!controls.slice(contexts).some((control) => control.condition())) return place || " · no conditions yet";
+  const value = isDensity || probability < 1e-3 ? number(probability, 3) : percent(probability);
+  return `${place} · ${isDensity ? "density" : "probability"} of the conditions: ${value}`;
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from cubicflow.splines.backends.native.library import Axis, Call, Library, group, load
+from cubicflow.splines.backends.native.library import Call, Library, LoopAxis, group, load
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
@@ -17,7 +17,7 @@ from cubicflow.splines.spec import SplineSpec
 Strides: TypeAlias = tuple[int, ...]
 
 
-class Plan(NamedTuple):
+class PreparedCall(NamedTuple):
     """Everything that a call needs besides the addresses of its tensors."""
 
     call: Call
@@ -59,12 +59,12 @@ def make_plan(
     params_shape: torch.Size,
     params_strides: Strides,
     grad_strides: Strides | None,
-) -> Plan:
+) -> PreparedCall:
     """Return the plan of a call. ``grad_strides`` are the strides of the gradient of params, or None for a forward."""
     params_axes = _leading_strides(params_shape, params_strides, shape)
     grad_axes = params_axes if grad_strides is None else _leading_strides(params_shape, grad_strides, shape)
     out_strides = torch.empty(shape, device="meta").stride()
-    axes = [Axis(*axis) for axis in zip(shape, x_strides, params_axes, out_strides, grad_axes, strict=True)]
+    axes = [LoopAxis(*axis) for axis in zip(shape, x_strides, params_axes, out_strides, grad_axes, strict=True)]
     # Elements along an axis that params lack share one spline. In a forward, elements along an expanded axis of params
     # share a spline too. In a backward they do not, because each index of an expanded axis has its own gradient.
     is_shared = [axis.params == 0 and axis.grad == 0 for axis in axes]
@@ -89,7 +89,7 @@ def make_plan(
     )
     # Finding the bin of one element in a shared spline costs about as much as reading forty params.
     work = num_rows * params_shape[-1] + (40 * shape.numel() if num_shared > 1 else 0)
-    return Plan(call, ctypes.addressof(call), work)
+    return PreparedCall(call, ctypes.addressof(call), work)
 
 
 def _leading_strides(params_shape: torch.Size, strides: Strides, shape: torch.Size) -> Strides:

@@ -32,7 +32,7 @@ MAX_AXES = 12
 GRAIN = 30_000
 
 
-class Axis(NamedTuple):
+class LoopAxis(NamedTuple):
     """One axis of the output: its size, and each tensor's stride along the axis, in elements."""
 
     size: int
@@ -41,7 +41,7 @@ class Axis(NamedTuple):
     out: int
     grad: int
 
-    def continues(self, inner: Axis) -> bool:
+    def continues(self, inner: LoopAxis) -> bool:
         """Return whether every tensor can walk this axis and the next inner axis as one axis."""
         return all(mine == theirs * inner.size for mine, theirs in zip(self[1:], inner[1:], strict=True))
 
@@ -49,7 +49,7 @@ class Axis(NamedTuple):
 class Axes(ctypes.Structure):
     """The C struct ``axes`` of csrc/call.h."""
 
-    _fields_ = (("ndim", ctypes.c_int64), *((name, ctypes.c_int64 * MAX_AXES) for name in Axis._fields))
+    _fields_ = (("ndim", ctypes.c_int64), *((name, ctypes.c_int64 * MAX_AXES) for name in LoopAxis._fields))
 
 
 class Call(ctypes.Structure):
@@ -173,10 +173,10 @@ def _gomp_parallel() -> int | None:
     return None
 
 
-def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
+def group(axes: Iterable[LoopAxis]) -> tuple[Axes, int]:
     """Merge neighbouring axes that every tensor can walk as one. Return them as a C struct, and the number of
     indices."""
-    merged: list[Axis] = []
+    merged: list[LoopAxis] = []
     total = 1
     for axis in axes:
         total *= axis.size
@@ -188,5 +188,5 @@ def group(axes: Iterable[Axis]) -> tuple[Axes, int]:
         merged.append(inner)
     if total == 0:
         return Axes(), 0  # no indices
-    columns = zip(*merged, strict=True) if merged else [()] * len(Axis._fields)
+    columns = zip(*merged, strict=True) if merged else [()] * len(LoopAxis._fields)
     return Axes(len(merged), *[(ctypes.c_int64 * MAX_AXES)(*column) for column in columns]), total

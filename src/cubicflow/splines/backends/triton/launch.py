@@ -196,19 +196,19 @@ def _plan(
     return Plan(kernel, (blocks * integers["splines"], 1, 1), arguments, sums, {})
 
 
-class Axis(NamedTuple):
+class StridedAxis(NamedTuple):
     size: int
     strides: tuple[int, ...]
 
 
-def _collapse(axes: list[Axis]) -> list[Axis]:
+def _collapse(axes: list[StridedAxis]) -> list[StridedAxis]:
     """Merge neighbouring axes that can be walked with one stride."""
-    out: list[Axis] = []
+    out: list[StridedAxis] = []
     for axis in axes:
         if axis.size == 1:
             continue
         if out and all(a == b * axis.size for a, b in zip(out[-1].strides, axis.strides, strict=True)):
-            out[-1] = Axis(out[-1].size * axis.size, axis.strides)
+            out[-1] = StridedAxis(out[-1].size * axis.size, axis.strides)
         else:
             out.append(axis)
     return out
@@ -220,11 +220,11 @@ def _own_integers(
     """Return the integer arguments of a call in which each element has its own spline. A forward also uses them for
     shared splines. Return None if there are too many axes."""
     pairs = [(0, 0) if size == 1 else pair for size, *pair in zip(own, strides, grad_strides, strict=False)]
-    axes = _collapse([Axis(size, (pair[0], pair[1])) for size, pair in zip(shape, pairs, strict=True)])
+    axes = _collapse([StridedAxis(size, (pair[0], pair[1])) for size, pair in zip(shape, pairs, strict=True)])
     if len(axes) > 3:
         return None
     dims = max(1, len(axes))
-    axes += [Axis(1, (0, 0))] * (3 - len(axes))
+    axes += [StridedAxis(1, (0, 0))] * (3 - len(axes))
     return {
         "DIMS": dims,
         "count": math.prod(shape),
@@ -250,12 +250,12 @@ def _shared_integers(shape: tuple[int, ...], own: tuple[int, ...], strides: tupl
     elements that share a spline. Return None if there are too many axes."""
     flat = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     every = list(zip(shape, own, flat, strides[:-1], strict=True))
-    splines = _collapse([Axis(size, (stride, element)) for size, mine, element, stride in every if mine > 1])
-    members = _collapse([Axis(size, (element,)) for size, mine, element, _ in every if mine == 1])
+    splines = _collapse([StridedAxis(size, (stride, element)) for size, mine, element, stride in every if mine > 1])
+    members = _collapse([StridedAxis(size, (element,)) for size, mine, element, _ in every if mine == 1])
     if len(splines) > 2 or len(members) > 2:
         return None
-    splines = [Axis(1, (0, 0))] * (2 - len(splines)) + splines
-    members = [Axis(1, (0,))] * (2 - len(members)) + members
+    splines = [StridedAxis(1, (0, 0))] * (2 - len(splines)) + splines
+    members = [StridedAxis(1, (0,))] * (2 - len(members)) + members
     return {
         "DIMS": places.SHARED.value,
         "count": members[0].size * members[1].size,

@@ -1,0 +1,91 @@
+// Questions to the server, and its answers: safetensors files with a JSON header (src/cubicflow/explore/framed.py).
+
+import { byId } from "./page.js";
+import { state } from "./state.js";
+
+const KINDS = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array };
+export const CHANGED = "run-changed"; // the event of an answer that belongs to another state of the run
+
+/** @param {ArrayBuffer} buffer */
+export function decode(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const { __metadata__: notes, ...about } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const arrays = {};
+  for (const [name, { dtype, shape, data_offsets }] of Object.entries(about)) {
+    const Kind = KINDS[dtype];
+    const [first, end] = data_offsets;
+    const array = new Kind(buffer, 8 + length + first, (end - first) / Kind.BYTES_PER_ELEMENT);
+    arrays[name] = Object.assign(array, { shape });
+  }
+  return { ...JSON.parse(notes.answer), arrays };
+}
+
+/** An answer of the server that is an error. */
+export class Refused extends Error {}
+
+/** @param {string} path @param {RequestInit} [options] */
+export async function ask(path, options) {
+  const response = await fetch(path, options);
+  if (!response.ok) {
+    const text = await response.text();
+    let message = text || `the server answered ${response.status}`;
+    try {
+      message = JSON.parse(text).error;
+    } catch {
+      // the text is the message
+    }
+    throw new Refused(message);
+  }
+  const version = response.headers.get("x-cubicflow-run");
+  if (state.run && version && version !== state.run.version && path !== "api/run") {
+    document.dispatchEvent(new Event(CHANGED));
+    throw new Refused("The run has changed. The page opens its new state.");
+  }
+  return decode(await response.arrayBuffer());
+}
+
+/** @param {string} path @returns {Promise<any>} */
+export function get(path) {
+  return working(ask(path));
+}
+
+/** @param {string} path @param {object | Blob} body @param {AbortSignal} [signal] @returns {Promise<any>} */
+export function post(path, body, signal) {
+  const content = body instanceof Blob ? body : JSON.stringify(body);
+  return working(ask(path, { method: "POST", body: content, headers: { "X-Cubicflow": "1" }, signal }));
+}
+
+/** Returns the answer for a path, which is kept until the run changes. @param {string} path @returns {Promise<any>} */
+export function kept(path) {
+  const found = state.kept.get(path) ?? ask(path);
+  found.catch(() => state.kept.delete(path));
+  state.kept.set(path, found);
+  return working(found);
+}
+
+// The view is busy while it waits for an answer. `data-ready` counts how often it had all its answers.
+let view = 0;
+let waiting = 0;
+
+export function newView() {
+  view += 1;
+  waiting = 0;
+  byId("view").dataset.ready = "0";
+  return view;
+}
+
+/** @template T @param {Promise<T>} promise @returns {Promise<T>} */
+export function working(promise) {
+  const [mine, main] = [view, byId("view")];
+  waiting += 1;
+  main.setAttribute("aria-busy", "true");
+  const done = () => {
+    if (mine !== view) return;
+    waiting -= 1;
+    if (waiting) return;
+    main.removeAttribute("aria-busy");
+    main.dataset.ready = String(Number(main.dataset.ready) + 1);
+  };
+  promise.catch(() => {}).then(() => setTimeout(done)); // after the code that draws the answer
+  return promise;
+}

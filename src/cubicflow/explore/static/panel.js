@@ -1,0 +1,107 @@
+// One of the two pictures of Pairs: points, the density of the model, and the brush.
+
+/** @import { Density, Shaped } from "./types" */
+/** @import { Selection } from "./selection.js" */
+import { range, ticksOf } from "./axis.js";
+import { labels } from "./chart.js";
+import { copy, make } from "./page.js";
+import { ink, pixels, Scatter } from "./scatter.js";
+
+const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+export class Panel {
+  /** @param {Selection} selection @param {string} title @param {Shaped} rows @param {string} colour */
+  constructor(selection, title, rows, colour) {
+    const { content, frame, up, across, about, title: heading } = copy("panel");
+    this.selection = selection;
+    this.title = title;
+    this.rows = rows;
+    this.colour = colour;
+    this.element = content.firstElementChild;
+    this.parts = { frame, up, across, about };
+    this.density = /** @type {Density | null} */ (null);
+    this.scatter = new Scatter(title, () => this.paint(), { tabindex: 0 });
+    this.brush = make("div", { class: "brush" });
+    heading.textContent = title;
+  }
+
+  /** Shows the chosen columns, without their density. */
+  choose() {
+    const { selection, scatter, brush, parts } = this;
+    const [x, y] = [selection.columns[selection.x], selection.columns[selection.y]];
+    this.density = null;
+    [parts.up.textContent, parts.across.textContent] = [y.name, x.name];
+    const ticks = [...labels("across", ticksOf(x, 4), range(x)), ...labels("up", ticksOf(y, 6), range(y))];
+    parts.frame.classList.toggle("with-words", y.isList || y.isDate);
+    parts.frame.replaceChildren(scatter.canvas, brush, ...ticks);
+    scatter.canvas.setAttribute("aria-label", `${y.name} against ${x.name}, ${this.title}`);
+  }
+
+  /** @param {Density} found */
+  shade(found) {
+    this.density = found;
+    this.parts.about.textContent = found.isExact ? "exact density" : "density and samples";
+    this.scatter.repaint();
+  }
+
+  /** Draws the brush, and the points inside and outside it. */
+  mark() {
+    const { box } = this.selection;
+    this.brush.hidden = !box;
+    const ends = box && { left: box.x[0], right: 1 - box.x[1], bottom: box.y[0], top: 1 - box.y[1] };
+    for (const [side, share] of Object.entries(ends ?? {})) this.brush.style[side] = `${100 * share}%`;
+    this.scatter.repaint();
+  }
+
+  paint() {
+    const { selection, scatter, rows, density } = this;
+    const [colour, count] = [ink(this.colour), rows.shape[0]];
+    if (density) scatter.image(shaded(density.arrays.density, colour));
+    if (density?.isExact) return;
+    const place = selection.placesOf(rows);
+    const plain = { alpha: density ? 0.28 : count < 1000 ? 0.7 : 0.4, size: 3.5 };
+    if (!selection.brush) return scatter.points(count, place, colour, plain);
+    const holds = selection.holds(rows);
+    scatter.points(count, place, colour, { ...plain, alpha: 0.1, only: (i) => !holds(i) });
+    scatter.points(count, place, colour, { ...plain, alpha: 0.9, only: holds });
+  }
+
+  /** Listens to the pointer and to arrow keys. @param {() => void} changed */
+  listen(changed) {
+    const { canvas } = this.scatter;
+    let start = /** @type {number[] | null} */ (null);
+    const at = (event) => {
+      const box = canvas.getBoundingClientRect();
+      return [(event.clientX - box.left) / box.width, (box.bottom - event.clientY) / box.height];
+    };
+    const on = (name, act) => canvas.addEventListener(name, act);
+    on("pointerdown", (event) => {
+      start = at(event);
+      canvas.setPointerCapture(event.pointerId);
+    });
+    on("pointermove", (event) => {
+      if (!start) return;
+      this.selection.drag(start, at(event));
+      changed();
+    });
+    for (const end of ["pointerup", "pointercancel"]) on(end, () => (start = null));
+    on("keydown", (event) => {
+      if (!KEYS[event.key]) return;
+      event.preventDefault();
+      this.selection.move(KEYS[event.key]);
+      changed();
+    });
+  }
+}
+
+/** Draws a grid of densities as a picture. The first row of the grid is at the bottom.
+ * @param {Shaped} density @param {number[]} colour */
+function shaded(density, colour) {
+  const [tall, wide] = density.shape;
+  const positive = density.filter((value) => value > 0).sort();
+  const top = positive[Math.floor(0.995 * (positive.length - 1))] || 1;
+  return pixels(wide, tall, (i) => {
+    const value = density[(tall - 1 - Math.floor(i / wide)) * wide + (i % wide)];
+    return [...colour, 235 * Math.min(1, value / top) ** 0.6];
+  });
+}

@@ -1,0 +1,252 @@
+"""The spline of a column: the distribution function F of a number on [0, 1], and masses F(b) - F(a) of intervals.
+
+The model, its scores, its samples and every answer evaluate a column's spline here and nowhere else.
+
+The difference F(b) - F(a) of two rounded numbers has an absolute error of about 1e-16. A mass of 1e-12 would keep four
+digits, and in float32 none. Here no large numbers are subtracted:
+
+1. An interval is given by its distances from both ends of [0, 1] and by its width, three separate numbers. It is
+   measured from the nearer end. From the upper end, the spline is the mirrored one.
+2. Inside one bin F is a cubic and its slope a quadratic. Simpson's rule gives the mean slope over the interval exactly,
+   as a sum of positive terms. The mass is the width times that mean.
+3. An interval that crosses knots is the rest of its first bin, the whole bins between, and the beginning of its last
+   bin: again a sum of positive terms. The two pieces beside a single knot add up to the width, so a rounding error of
+   the knot moves probability from one piece to the other and does not change the sum.
+
+A ``closed`` spline belongs to a circle of circumference 1 that is cut open at 0: it has the same slope at both ends.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.splines import cubic_spline
+from cubicflow.splines.bins import Bins
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape
+from cubicflow.splines.evaluation import Axis, BinIndex, evaluate_unit, locate
+from cubicflow.tables.arrow_types import Floats
+
+LEAST_BIN = 1e-3  # smallest width and height of a bin, as in cubic_spline
+MOST_FLOORED = 0.1  # largest share of the unit interval that these floors may take
+WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
+GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
+NARROW = 0.01  # width of an interval, relative to the distance from the nearer end; narrower ones take the mean slope
+DIGITS = 48  # binary digits of a place; two more places would be equal up to rounding
+
+
+# --- the forms that the model uses: one number or interval per row and column ---
+
+
+def log_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return log densities (N, I) on [0, 1] of points, given their cells (N, I, 4) and params (N, I, P)."""
+    _, low, high, _ = cells.unbind(2)
+    return log_slopes(low, high, params, closed=closed)
+
+
+def log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return the exact log mean densities (N, I) of intervals, given their cells (N, I, 4) and params (N, I, P)."""
+    _, low, high, log_width = cells.unbind(2)
+    # The width follows from the distances. If the interval is too narrow for its distances, the log_size replaces the
+    # log width: the density is nearly constant there. The log_size is slightly smaller, by the probability of unseen
+    # values.
+    between, least = 1 - low - high, math.sqrt(torch.finfo(cells.dtype).eps)
+    log_width = torch.where(between > least, between.clamp(min=least).log(), log_width)
+    return log_mean_density(low, high, log_width, params, closed=closed)
+
+
+def fast_log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return :func:`log_mean_densities` up to errors that do not matter in training, by the fast spline kernels.
+
+    The mean density of a wide interval follows from the spline's values at both ends, and that of a narrow interval
+    from the slopes at two points inside.
+    """
+    _, low, high, log_width = cells.unbind(2)
+    width = log_width.exp()
+    middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
+    offsets = width[..., None] * constant_tensor([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)
+    points = (middle[..., None] + offsets).clamp(0, 1)  # (N, I, 4)
+    values, log_slopes = unit_spline(points, params[:, :, None], closed=closed)
+    across = (values[..., 3] - values[..., 0]).clamp(min=1e-12) / width.clamp(min=WIDE)
+    narrow = torch.logaddexp(log_slopes[..., 1], log_slopes[..., 2]) - math.log(2)
+    return torch.where(width > WIDE, across.log(), narrow)
+
+
+def place_of(share: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return the place on [0, 1] below which a ``share`` of the probability lies: the inverse of F."""
+    return unit_spline(share, params, closed=closed, inverse=True)[0]
+
+
+def middle_of(low: Tensor, high: Tensor) -> Tensor:
+    """Return the middle of an interval, given its distances from 0 and from 1."""
+    return (1 + low - high) / 2
+
+
+# --- slopes and masses ---
+
+
+def log_slopes(low: Tensor, high: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return log F' at points, given their distances from 0 and from 1."""
+    return unit_spline(middle_of(low, high).clamp(0, 1), params, closed=closed)[1]
+
+
+def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool = False) -> Tensor:
+    """Return log((F(b) - F(a)) / (b - a)), each element under a spline of its own.
+
+    Args:
+        low: a, the distance of the interval's lower end from 0; any shape.
+        high: 1 - b, the distance of the interval's upper end from 1.
+        log_width: log(b - a), given separately because a and b may not resolve it.
+        params: those of :func:`cubicflow.splines.cubic_spline`: K widths, K heights and two edge slopes in the last
+            axis.
+        closed: whether the slope is the same at both ends; then the first edge slope is used for both.
+
+    >>> low, width = torch.tensor(0.25, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    >>> log_mean_density(low, 1 - low - width, width.log(), torch.zeros(18, dtype=torch.float64)).abs() < 1e-12
+    tensor(True)
+    """
+    mirrored = low > high
+    bins = bins_of(torch.where(mirrored[..., None], reflected(params, closed=closed), params), closed=closed)
+    return _log_mean_slope(torch.where(mirrored, high, low), log_width.exp(), bins)
+
+
+def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | None, *, closed: bool) -> Tensor:
+    """Return the log masses (N, J) of J intervals under each of N splines, in float64.
+
+    Args:
+        low, high, log_width: as in :func:`log_mean_density`; (J,) for all splines, or (N, J).
+        params: (N, P), or None for the identity; then the result has the shape of the intervals.
+        closed: as in :func:`log_mean_density`.
+
+    An interval that is wide, compared with its distance from the nearer end, is a difference of the spline's values
+    seen from that end: it loses few digits, and fast kernels compute the values.
+
+    >>> low, high, log_width = np.array([0.0, 1.0]), np.array([0.5, 0.0]), np.array([math.log(0.5), -400.0])
+    >>> log_masses(low, high, log_width, torch.zeros(1, 18, dtype=torch.float64), closed=False).tolist()
+    [[-0.6931471805599453, -400.0]]
+    """
+    if params is None:
+        return torch.from_numpy(log_width)
+    if low.ndim == 2:
+        a, b, log_w = (torch.from_numpy(each).to(params.device) for each in (low, high, log_width))
+        return log_w + log_mean_density(a, b, log_w, params[:, None].expand(-1, low.shape[1], -1), closed=closed)
+    near, is_above = np.minimum(low, high), low > high
+    with np.errstate(divide="ignore"):
+        is_narrow = log_width < np.log(near) + math.log(NARROW)
+    found = params.new_empty(len(params), len(low))
+    for side in (False, True):
+        own = (reflected(params, closed=closed) if side else params)[:, None]
+        for narrow in (False, True):
+            chosen = np.flatnonzero((is_above == side) & (is_narrow == narrow))
+            if not len(chosen):
+                continue
+            if narrow:
+                a, log_w = (torch.from_numpy(each[chosen]).to(params.device) for each in (near, log_width))
+                each, widths = (part.expand(len(params), -1) for part in (a, log_w.exp()))
+                masses = log_w + _log_mean_slope(each, widths, bins_of(own, closed=closed))
+            else:
+                ends = np.stack([near[chosen], near[chosen] + np.exp(log_width[chosen])])
+                # Neighbouring intervals share an end, up to a few roundings.
+                digits, exponents = np.frexp(np.minimum(ends, 1))
+                ends = np.ldexp(np.round(digits * 2.0**DIGITS), exponents - DIGITS)
+                places, index = np.unique(ends, return_inverse=True)
+                at = torch.from_numpy(places).to(params.device)
+                values = unit_spline(at.expand(len(params), -1), own, closed=closed)[0]
+                start, end = (values[:, torch.from_numpy(each).to(params.device)] for each in index.reshape(2, -1))
+                masses = (end - start).log()
+            found[:, torch.from_numpy(chosen).to(params.device)] = masses
+    return found
+
+
+def places_inside(
+    low: Tensor, high: Tensor, log_width: Tensor, params: Tensor | None, uniform: Tensor, *, closed: bool
+) -> tuple[Tensor, Tensor]:
+    """Return a place inside each interval (N,), as its distances from 0 and from 1.
+
+    ``uniform`` (N,) is the share of the interval's mass between the end nearer to 0 or 1 and the place. ``params``
+    (N, P) are a spline for each interval, or None for the identity.
+    """
+    is_above = low > high
+    a = torch.where(is_above, high, low)
+    end = (a + log_width.exp()).clamp(max=1)
+    if params is None:
+        place = a + uniform * (end - a)
+    else:
+        own = torch.where(is_above[:, None], reflected(params, closed=closed), params)
+        before, after = unit_spline(torch.stack([a, end], dim=1), own[:, None], closed=closed)[0].unbind(1)
+        inside = (before + uniform * (after - before)).clamp(0, 1)
+        place = unit_spline(inside, own, closed=closed, inverse=True)[0].clamp(a, end)
+    return torch.where(is_above, 1 - place, place), torch.where(is_above, place, 1 - place)
+
+
+def _log_mean_slope(a: Tensor, width: Tensor, bins: Bins) -> Tensor:
+    """Return the log of the mean slope of splines over [a, a + width], where a is at most 1/2."""
+    across, upwards = Axis.of(bins.widths), Axis.of(bins.heights)
+    from_low = torch.ones_like(a, dtype=torch.bool)
+    first, last = (locate(across, place, from_low) for place in (a, a + width))
+    after = _next(first)
+
+    size, rise = first.pick(bins.widths), first.pick(bins.heights)
+    start, end = first.pick(bins.start), first.pick(bins.end)
+    t = ((a - first.pick(across.before)) / size).clamp(0, 1)
+    span = torch.minimum(width / size, 1 - t)
+    middle = cubic_shape(t + span / 2, 1 - t - span / 2, start, end).slope
+    ends = cubic_shape(t, 1 - t, start, end).slope + cubic_shape(t + span, 1 - t - span, start, end).slope
+    inside = rise / size * (ends + 4 * middle) / 6
+
+    # The interval covers the share ``left`` of its first bin and the share ``begun`` of its last bin.
+    left = torch.minimum((after.pick(across.before) - a).clamp(min=0), width) / size
+    rest = rise * left * cubic_shape(1 - left, left, start, end).qbar
+    size, rise = last.pick(bins.widths), last.pick(bins.heights)
+    begun = ((width - (last.pick(across.before) - a)) / size).clamp(0, 1)
+    beginning = rise * begun * cubic_shape(begun, 1 - begun, last.pick(bins.start), last.pick(bins.end)).q
+    whole = torch.where(last.bin > first.bin + 1, last.pick(upwards.before) - after.pick(upwards.before), 0)
+    # A width that underflows to 0 crosses no knot. The 1 keeps NaN gradients out of the branch that is not taken.
+    crossing = first.bin != last.bin
+    across_knots = (rest + whole + beginning) / torch.where(crossing, width, 1)
+    return torch.where(crossing, across_knots, inside).clamp(min=torch.finfo(inside.dtype).tiny).log()
+
+
+def _next(index: BinIndex) -> BinIndex:
+    """Return the index of the next bin, or of the last bin again."""
+    bin = (index.bin + 1).clamp(max=index.num_bins - 1)
+    return index.moved_to(bin)
+
+
+# --- the spline itself ---
+
+
+def unit_spline(u: Tensor, params: Tensor, *, closed: bool, inverse: bool = False) -> tuple[Tensor, Tensor]:
+    """Return a cubic spline on [0, 1] at u, and its log slope. A ``closed`` spline has the same slope at both ends.
+
+    Args:
+        u: numbers in [0, 1].
+        params: (..., 2 K + 2): K widths, K heights and two edge slopes; a closed spline ignores the last.
+
+    >>> params = torch.randn(18, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> _, log_slope = unit_spline(torch.tensor([0.0, 1.0], dtype=torch.float64), params.expand(2, -1), closed=True)
+    >>> bool((log_slope[0] - log_slope[1]).abs() < 1e-12)
+    True
+    """
+    if not closed:
+        return cubic_spline(u, params, inverse=inverse, domain="unit")
+    return evaluate_unit(u, bins_of(params, closed=True), CUBIC, inverse)
+
+
+def reflected(params: Tensor, *, closed: bool) -> Tensor:
+    """Return the params of the spline 1 - F(1 - u). It is F seen from the upper end of [0, 1]."""
+    num_bins = (params.shape[-1] - 2) // 2
+    widths, heights = params[..., :num_bins], params[..., num_bins : 2 * num_bins]
+    ends = params[..., -2:-1] if closed else params[..., -1:]
+    return torch.cat([widths.flip(-1), heights.flip(-1), ends, params[..., -2:-1]], dim=-1)
+
+
+def bins_of(params: Tensor, *, closed: bool) -> Bins:
+    """Return the bins of the spline with these params."""
+    num_bins = (params.shape[-1] - 2) // 2
+    floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
+    return (cubic_ring if closed else cubic_bins)(params, num_bins, floor, floor)

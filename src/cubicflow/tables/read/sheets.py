@@ -1,0 +1,183 @@
+"""Sheets of .xlsx workbooks, read by openpyxl once and as text: the cells of a column may have different types."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from cubicflow.extras import need
+from cubicflow.tables.read.cells_as_text import as_text, as_text_rows
+from cubicflow.tables.read.file_checks import check_unpacked, fingerprint_of
+from cubicflow.tables.read.reading import NO_HEADER, Reading
+from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, check_names, types_of
+from cubicflow.tables.read.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names, header_cells, plain_names
+from cubicflow.tables.table_error import TableError, some
+
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
+CELLS = re.compile(r"\$?([A-Za-z]{1,3})\$?([0-9]{1,7}):\$?([A-Za-z]{1,3})\$?([0-9]{1,7})")
+Row = tuple[object, ...]
+
+
+def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: str | None = None) -> Table:
+    """Return the one table on one sheet of a workbook.
+
+    ``sheet`` is the title of the sheet; None for the first sheet. ``cells`` is a range such as ``A3:F200``; None for
+    all cells.
+    """
+    if not path.is_file():
+        raise TableError(f"{path}: there is no such file; check the path")
+    content = path.read_bytes()
+    title, others, rows = _rows(path, content, sheet, cells)
+    names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
+    chosen = [f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value]
+    source = f"xlsx:{path.resolve()}?{'&'.join(chosen)}" if chosen else str(path.resolve())
+    above = reading.header_rows[0]
+    counts = {f"{above:,} rows are above the names": above, f"{empty:,} rows are empty": empty}
+    left_out = ", ".join(what for what, count in counts.items() if count)
+    notes = (
+        *([f"the workbook has {len(others) + 1} sheets; {title!r} is read, not {some(others)}"] if others else []),
+        *([f"{left_out}: left out"] if left_out else []),
+    )
+    kept = as_text_rows(path, names, values)
+    found = Found(fingerprint=fingerprint_of(content))
+    text = Text(has_header=True)
+    return Table(str(path), types_of(path, kept.schema), Kept(kept), Origin(source, (path,)), text, notes, found)
+
+
+def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
+    """Return the title of the sheet that is read, the titles of the other sheets if ``sheet`` is None, and the rows."""
+    try:
+        openpyxl = need("openpyxl", "a spreadsheet")
+    except ImportError as error:
+        raise TableError(f"{path}: {error}") from None
+    if content.startswith(OLD_EXCEL):
+        raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
+    bounds = {} if cells is None else _bounds(path, cells)
+    try:
+        return _opened(openpyxl.load_workbook, path, content, sheet, bounds)
+    except TableError:
+        raise
+    except Exception as error:  # openpyxl passes on errors of any type
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TableError(f"{path}: not a readable workbook: {reason}") from None
+
+
+def _opened(
+    load: Callable[..., Any], path: Path, content: bytes, sheet: str | None, bounds: dict[str, int]
+) -> tuple[str, list[str], list[Row]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
+    with (
+        warnings.catch_warnings(action="ignore"),  # openpyxl warns of styles and validations, which are not read
+        closing(load(io.BytesIO(content), read_only=True, data_only=True)) as book,
+    ):
+        titles = [found.title for found in book.worksheets]
+        if not titles:
+            raise TableError(f"{path}: the workbook has no sheet with cells; save the table in a sheet")
+        if sheet is not None and sheet not in titles:
+            raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
+        chosen = book[titles[0] if sheet is None else sheet]
+        chosen.reset_dimensions()  # some programs write wrong dimensions
+        rows = [tuple(map(_value, row)) for row in chosen.iter_rows(values_only=True, **bounds)]
+        while rows and all(cell is None for cell in rows[-1]):  # Excel keeps the format of rows below the table
+            rows.pop()
+    others = [title for title in titles if title != chosen.title]
+    return chosen.title, others if sheet is None else [], rows
+
+
+def _bounds(path: Path, cells: str) -> dict[str, int]:
+    found = CELLS.fullmatch(cells)
+    if found is None:
+        raise TableError(f"{path}: cells should be two corners, such as A1:F200, got {cells!r}")
+    (left, right), (top, bottom) = ((_column(found[1]), _column(found[3])), (int(found[2]), int(found[4])))
+    if not 0 < top <= bottom or left > right:
+        raise TableError(
+            f"{path}: cells go from the upper left to the lower right corner, such as A1:F200, got {cells!r}"
+        )
+    return {"min_row": top, "max_row": bottom, "min_col": left, "max_col": right}
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters.upper():
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _letters(number: int) -> str:
+    """Return the letters of column ``number``, counted from 0: A, B, ..., Z, AA, AB, ..."""
+    letters = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters
+
+
+def _value(cell: Any) -> object:
+    return None if isinstance(cell, str) and not cell.strip() else cell
+
+
+def _one_table(
+    path: Path, sheet: str, rows: list[Row], reading: Reading, *, is_chosen: bool
+) -> tuple[list[str], list[Row], int]:
+    """Return the names and rows of the one table on a sheet, and the number of empty rows among them.
+
+    Raises:
+        TableError: the sheet holds no table or, unless ``is_chosen``, several tables.
+    """
+    width = max((len(row) for row in rows), default=0)
+    rows = [row + (None,) * (width - len(row)) for row in rows]
+    first, end = reading.header_rows
+    top, below = rows[first:end], rows[end:]
+    used = [i for i in range(width) if any(row[i] is not None for row in (*top, *below))]
+    if not used or not any(any(cell is not None for cell in row) for row in below):
+        raise TableError(f"{path}: the sheet {sheet!r} holds no rows below the names; choose a sheet with rows")
+    if not is_chosen:
+        _refuse_several(path, sheet, used, below, end)
+    filled = [row for row in below if any(cell is not None for cell in row)]
+    empty = len(below) - len(filled)
+    below = [tuple(None if row[i] in ERRORS else row[i] for i in used) for row in filled]
+    if reading.header == NO_HEADER:
+        return plain_names(len(used)), below, empty
+    names = header_cells([[as_text(row[i]) or "" for i in used] for row in top])
+    if not any(names):
+        raise TableError(
+            f"{path}: row {end - 1} of the sheet {sheet!r} is empty; choose the row that holds the names", "--header"
+        )
+    if len(names) > 1 and not names[0] and all(names[1:]):
+        names[0] = INDEX
+    if reading.header is None:
+        ask_whether_names(path, names, [[as_text(cell) or "" for cell in row] for row in below[:ROWS_BELOW]])
+    check_names(path, names)
+    return names, below, empty
+
+
+def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:
+    """Raise TableError if an empty column or an empty row separates two tables."""
+    breaks = [i for i, (left, right) in enumerate(pairwise(used)) if right > left + 1]
+    filled = [any(cell is not None for cell in row) for row in below]
+    last = max(i for i, is_filled in enumerate(filled) if is_filled)
+    choose = "choose the cells of one table"
+    if breaks:
+        left, right = used[breaks[0]], used[breaks[0] + 1]
+        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(left)}{end + last + 1}"
+        raise TableError(
+            f"{path}: the sheet {sheet!r} holds more than one table: column {_letters(left + 1)} is empty, and column "
+            f"{_letters(right)} is not; {choose}: {example}"
+        )
+    if not all(filled[: last + 1]):
+        row = filled.index(False)
+        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(used[-1])}{end + row}"
+        raise TableError(
+            f"{path}: the sheet {sheet!r} holds more than one table: row {end + row + 1} is empty, and there are cells "
+            f"below it; {choose}: {example}"
+        )

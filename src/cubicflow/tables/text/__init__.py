@@ -1,1 +1,0 @@
-"""Tables as text: the header, comment lines, and the formats of numbers and dates."""

@@ -1,0 +1,64 @@
+"""Rules on the source code that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import cubicflow
+from cubicflow import distributions, transforms
+
+SOURCE = Path(cubicflow.__file__).parent
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+CONTRACTS = {"Base", "Transform"}
+CONTAINERS = {"Compose", "Inverse", "MultiScale"}  # other code walks through them
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    places = defaultdict(list)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_nobody_asks_for_the_class_of_a_layer_or_of_a_base() -> None:
+    """Layers and bases say of themselves what others need to know. A question for one class would leave out classes
+    of users."""
+    public = [getattr(package, name) for package in (distributions, transforms) for name in package.__all__]
+    parts = {cls.__name__ for cls in public if issubclass(cls, distributions.Base | transforms.Transform)}
+    parts -= CONTAINERS | CONTRACTS
+    found = [
+        f"{path.relative_to(SOURCE)}:{line} {name}"
+        for path, tree in TREES.items()
+        for line, names in asked_classes(tree)
+        for name in sorted(names & (parts - defined_in(tree)))
+    ]
+    assert found == []
+
+
+def asked_classes(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
+    """Yield the line and the names of every ``isinstance(x, names)`` and every comparison with ``type(x)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and is_name(node.func, "isinstance", "issubclass"):
+            yield node.lineno, names_in(node.args[1])
+        elif isinstance(node, ast.Compare) and any(
+            isinstance(side, ast.Call) and is_name(side.func, "type") for side in (node.left, *node.comparators)
+        ):
+            yield node.lineno, names_in(node)
+
+
+def is_name(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def names_in(node: ast.AST) -> set[str]:
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
