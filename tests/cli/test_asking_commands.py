@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.command_line import Command
 
 from cubicflow.tables import TableError
-from cubicflow.tables.asking.filled_table import FilledTable
+from cubicflow.tables.query.filled_table import FilledTable
 
 ROWS = 300
 
@@ -33,7 +33,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("asking") / "t.csv"
+    path = tmp_path_factory.mktemp("query") / "t.csv"
     frame().to_csv(path, index=False)
     return path
 

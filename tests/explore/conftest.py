@@ -20,7 +20,7 @@ import cubicflow as cf
 def _small_pools() -> Iterator[None]:
     """Draw fewer rows in idle time than a page does for a user."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cubicflow.explore.pool.MOST_ROWS", 1 << 15)
+        patch.setattr("cubicflow.tables.query.pool.MOST_ROWS", 1 << 15)
         patch.setattr("cubicflow.explore.subject.POOL_ROWS", 1 << 14)
         patch.setattr("cubicflow.explore.flow_layers.PATH_POINTS", 20_000)
         patch.setattr("cubicflow.explore.opened_run.BUILT_IN_ROWS", 20_000)

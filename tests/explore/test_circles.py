@@ -13,11 +13,11 @@ from tests.helpers.circles import Rows
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import MOST_BINS, ShownColumn, shown_column
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable
 from cubicflow.tables.model.masses import log_masses
+from cubicflow.tables.query.pool import Pool
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from tests.explore.tables import joint
 
 from cubicflow.explore import answers
-from cubicflow.explore.answers import thinned
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError
+from cubicflow.tables.query.pool import thinned
 
 QUESTIONS = (
     {"height": "tall"},

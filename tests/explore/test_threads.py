@@ -19,9 +19,9 @@ from tests.explore.pages import TOKEN, ask, error_of, serving
 from cubicflow.explore import app, opened_run, row_scores, server, subject
 from cubicflow.explore.app import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
-from cubicflow.explore.pool import Pool
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.explore.threads import Worker
+from cubicflow.tables.query.pool import Pool
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
 
@@ -78,7 +78,7 @@ def test_both_threads_open_the_run_once(lists_run: Path, monkeypatch: pytest.Mon
 
 def test_a_pool_grows_in_one_thread_at_a_time(lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that two threads draw are the rows of one thread, each beside the distributions it was drawn from."""
-    monkeypatch.setattr("cubicflow.explore.pool.CHUNK", 64)
+    monkeypatch.setattr("cubicflow.tables.query.pool.CHUNK", 64)
     monkeypatch.setattr("cubicflow.explore.subject.FIRST_ROWS", 64)
 
     def pool() -> Pool:

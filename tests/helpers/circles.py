@@ -11,11 +11,11 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.asking.particles import Walk
 from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.masses import bins_of
+from cubicflow.tables.query.walk import Walk
 
 KINDS = {
     "angle": "circular:-3.141592653589793:3.141592653589793",

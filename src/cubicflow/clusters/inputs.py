@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,8 +17,10 @@ from cubicflow.clusters.outcomes import Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_blocks
+from cubicflow.tables.read.fingerprints import fingerprint_of_files
+from cubicflow.tables.read.stamps import changed
 from cubicflow.tables.read.table import Table, check_names, in_memory
+from cubicflow.tables.read.unpacking import check_unpacked
 from cubicflow.tables.table_error import TableError
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
@@ -82,15 +84,8 @@ class Inputs:
         """
         if not all(is_local(file.place) for file in self.files):
             return None
-        digest = hashlib.sha256()
-        for file in self.files:
-            store, path = opened(file.place)
-            digest.update(file.stamp.size.to_bytes(8, "big"))
-            with readable_errors(file.place), store.open_input_file(path) as opened_file:
-                for first, last in fingerprint_blocks(file.stamp.size):
-                    opened_file.seek(first)
-                    digest.update(opened_file.read(last - first))
-        return digest.hexdigest()
+        with readable_errors(self.files[0].place):
+            return fingerprint_of_files([Path(opened(file.place)[1]) for file in self.files])
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{"file": shown(file.place), "rows": file.rows, "stamp": list(file.stamp)} for file in self.files]

@@ -20,8 +20,8 @@ from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
-from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.run.scored_parts import ScoredParts
 from cubicflow.tables.run.verdict import Used
 from cubicflow.tables.schema.split import PARTS

@@ -24,8 +24,8 @@ from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.outcomes import Outcome, Skipped
 from cubicflow.clusters.stores import shown
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.conditions import Given
 from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
+from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.run.verdict import ScoreOfRows
 from cubicflow.tables.schema.split import PARTS

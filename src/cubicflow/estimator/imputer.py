@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, ch
 from cubicflow.estimator import inputs
 from cubicflow.estimator.flow_estimator import draw_seed, private_randomness
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.asking.filled_table import FILLED
+from cubicflow.tables.query.filled_table import FILLED
 
 
 @dataclass(eq=False, repr=False)

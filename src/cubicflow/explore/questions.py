@@ -13,7 +13,7 @@ Question = Mapping[str, Any]
 
 
 def conditions_of(question: Question) -> dict[str, object]:
-    """Return the conditions of a question as :mod:`cubicflow.tables.asking.conditions` reads them.
+    """Return the conditions of a question as :mod:`cubicflow.tables.query.conditions` reads them.
 
     In the parameters of an address, the conditions are the text of the JSON object.
 

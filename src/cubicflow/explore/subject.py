@@ -15,13 +15,9 @@ import torch
 
 from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
 from cubicflow.explore.kept_rows import keeps_constraints
-from cubicflow.explore.pool import Pool
 from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.condition_sets import set_of
-from cubicflow.tables.asking.conditions import read_conditions
-from cubicflow.tables.asking.question import check_constant
 from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
 from cubicflow.tables.cells import WordCells
 from cubicflow.tables.columns_model import ColumnsModel
@@ -29,6 +25,11 @@ from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.conditions import read_conditions
+from cubicflow.tables.query.pool import Pool
+from cubicflow.tables.query.question import check_constant
+from cubicflow.tables.query.strategies import rejected
 from cubicflow.tables.table_error import TableError
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
@@ -214,10 +215,11 @@ class SampledSubject(Subject):
         kept = self.kept(y, conditions)
         if not kept.any():
             raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
-        share, rows = float(kept.mean()), y[kept]
-        even = np.zeros(len(rows))
+        begun = rejected(y, {}, kept)
+        rows, even = begun.particles.y, begun.log_weight
         found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
-        return Answer(found, share, math.sqrt(share * (1 - share) / n))
+        share = math.exp(begun.log_probability)
+        return Answer(found, share, share * begun.relative_error)
 
 
 class FlowSubject(SampledSubject):

@@ -13,7 +13,7 @@ The main modules, each of which builds on those above it:
     columns_cores, columns_model, columns_likelihood
                                             the model of columns: networks, heads; scores and samples
     table_rows                              rows for training
-    asking/                                 conditions on any columns, imputation, constraints
+    query/                                  conditions on any columns, imputation, constraints
     independent                             a baseline of scores: independent columns
     sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder
     run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.extras import need
 
 if TYPE_CHECKING:
-    from cubicflow.tables.asking.answer import Conditional
     from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.inference import TableOptions, infer
     from cubicflow.tables.judging.judgement import Judgement, judge
+    from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
-    from cubicflow.tables.read.reading import Reading
     from cubicflow.tables.read.table import Table
+    from cubicflow.tables.read.text.reading import Reading
     from cubicflow.tables.schema import Schema
     from cubicflow.tables.schema.split import Split
     from cubicflow.tables.schema.usable_rows import Missing
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 # Names are imported on first access: the command line lists the kinds of columns without importing torch.
 _MODULES = {
-    "Conditional": "asking.answer",
+    "Conditional": "query.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
     "Missing": "schema.usable_rows",
-    "Reading": "read.reading",
+    "Reading": "read.text.reading",
     "Schema": "schema",
     "Split": "schema.split",
     "Table": "read.table",

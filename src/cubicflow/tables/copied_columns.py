@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats, is_number
-from cubicflow.tables.asking.constraints import LinearConstraint, number_of, read_constraint
 from cubicflow.tables.dependencies import Rule
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.query.constraints import LinearConstraint, number_of, read_constraint
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 

@@ -17,18 +17,17 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.packed_flows import pack, unpack
-from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
+from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
-from cubicflow.tables.asking.constraints import Constraint, constraints_from_json
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, log_probability
 from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
-from cubicflow.tables.read.reading import DEFAULT_READING, Reading
+from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import PARTS, Split

@@ -16,8 +16,6 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.asking.constraints import Constraint
-from cubicflow.tables.asking.kept_constraints import learn_constraints
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.cells import find_atoms
 from cubicflow.tables.columns_model import ColumnsModel
@@ -28,8 +26,10 @@ from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.kept_constraints import learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
-from cubicflow.tables.read.reading import Reading, check_reading
+from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used

@@ -22,6 +22,7 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_codes, map_from_json
 from cubicflow.tables.table_error import TableError
+from cubicflow.weights import effective_size
 
 BINS = (1, 2, 4, 8, 16, 32, 64, 128)  # candidate numbers of bins for a column with a density
 ROWS_PER_BIN = 8  # smallest mean number of rows in a bin
@@ -107,8 +108,7 @@ def _curve(values: Floats, weights: Floats, bins: int) -> QuantileCurve:
     """Return the curve with this many bins, whose edges have evenly spaced logits."""
     order = np.argsort(values, kind="stable")
     values, weights = values[order], weights[order]
-    effective = weights.sum() ** 2 / (weights**2).sum()
-    outermost = max(math.log(max(effective / ROWS_BEYOND - 1, 0.0) or 1.0), 1.0)
+    outermost = max(math.log(max(effective_size(weights) / ROWS_BEYOND - 1, 0.0) or 1.0), 1.0)
     logits = np.linspace(-outermost, outermost, bins + 1)
     shares = (np.cumsum(weights) - weights / 2) / weights.sum()
     places = np.interp(1 / (1 + np.exp(-logits)), shares, values)

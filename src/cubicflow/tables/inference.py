@@ -187,7 +187,8 @@ def infer(
 def _infer(
     table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool, leave_out_identifiers: bool
 ) -> Inferred:
-    options.check_names(table.names)
+    names = table.names
+    options.check_names(names)
     if unknown := [name for name in split.columns if name not in table.types]:
         raise TableError(f"there is no column {some(unknown)} to split by; the columns are {some(table.names, 20)}")
     missing = Missing(options.missing or Missing.ERROR)
@@ -236,7 +237,7 @@ def _infer(
             columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, ordered, *requested))
             notes += remarks
     columns = _learn(pieces(table, used, missing), columns, options, split)
-    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in table.names]
+    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in names]
     schema = Schema(tuple(every))
     doubted = [c for c in schema.model if c.name not in options.named] if leave_out_identifiers else []
     return Inferred(

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from cubicflow.arguments import whole_number
-from cubicflow.tables.asking.asked_table import AskedTable
-from cubicflow.tables.asking.conditions import Given, context_values, is_context
+from cubicflow.tables.query.asked_table import AskedTable
+from cubicflow.tables.query.conditions import Given, context_values, is_context
 from cubicflow.tables.table_error import TableError
 
 SAMPLE_ROWS = 1 << 14  # rows drawn at once

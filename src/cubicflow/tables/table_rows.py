@@ -19,7 +19,7 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.read.file_checks import file_changed
+from cubicflow.tables.read.stamps import file_changed
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema.split import PARTS, Split, scramble
 from cubicflow.tables.schema.usable_rows import Missing, pieces

@@ -16,9 +16,9 @@ from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.tables import FEWEST_ROWS, check_columns, match
 from cubicflow.tables.read.places import is_path, open_table
-from cubicflow.tables.read.reading import Reading
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
+from cubicflow.tables.read.text.reading import Reading
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some

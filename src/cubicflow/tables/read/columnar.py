@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from cubicflow.data.parquet_files import announced_bytes, checked_batches, difference, files_in, opened
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.file_checks import Stamps, check_unpacked
+from cubicflow.tables.read.stamps import Stamps
 from cubicflow.tables.read.table import Origin, Table, types_of
+from cubicflow.tables.read.unpacking import check_unpacked
 from cubicflow.tables.table_error import TableError
 
 ARROW_FILE, OLD_FEATHER = b"ARROW1", b"FEA1"

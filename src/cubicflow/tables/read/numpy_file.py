@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.read.file_checks import Stamps, changed, check_unpacked
+from cubicflow.tables.read.stamps import Stamps, changed
 from cubicflow.tables.read.table import Origin, Table, types_of
+from cubicflow.tables.read.unpacking import check_unpacked
 from cubicflow.tables.table_error import TableError, some
 
 Array = NDArray[Any]

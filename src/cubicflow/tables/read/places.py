@@ -14,11 +14,11 @@ from cubicflow.tables.read.columnar import arrow_table, parquet_table
 from cubicflow.tables.read.fetched import Copy, copy_of_standard_input, copy_of_url
 from cubicflow.tables.read.numpy_file import numpy_table
 from cubicflow.tables.read.queries import DATABASES
-from cubicflow.tables.read.reading import Reading
 from cubicflow.tables.read.sheets import sheet_table
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.read.text.csv_file import csv_table
 from cubicflow.tables.read.text.json_lines import json_lines_table
+from cubicflow.tables.read.text.reading import Reading
 from cubicflow.tables.table_error import TableError
 
 STANDARD_INPUT = "-"
@@ -101,22 +101,22 @@ def _from_file(path: Path, reading: Reading) -> Table:
         )
     if path.stat().st_size == 0:
         raise TableError(f"{path}: the file is empty; give a file that holds a table")
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    match suffix.lower():
-        case ".csv" | ".tsv":
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    match ending.lower():
+        case ".csv" | ".tsv" | ".csv.gz" | ".tsv.gz":
             return csv_table(path, reading)
-        case ".jsonl" | ".ndjson":
+        case ".jsonl" | ".ndjson" | ".jsonl.gz" | ".ndjson.gz":
             return json_lines_table(path)
-        case ".parquet" | ".pq" if path.suffix != ".gz":
+        case ".parquet" | ".pq":
             return parquet_table(path)
-        case ".feather" | ".arrow" | ".arrows" | ".ipc" if path.suffix != ".gz":
+        case ".feather" | ".arrow" | ".arrows" | ".ipc":
             return arrow_table(path)
-        case ".xlsx" | ".xlsm" if path.suffix != ".gz":
+        case ".xlsx" | ".xlsm":
             return sheet_table(path, reading)
-        case ".npy" | ".npz" if path.suffix != ".gz":
+        case ".npy" | ".npz":
             return numpy_table(path)
-        case ".db" | ".sqlite" | ".sqlite3" | ".duckdb" if path.suffix != ".gz":
-            scheme = "duckdb" if suffix == ".duckdb" else "sqlite"
+        case ".db" | ".sqlite" | ".sqlite3" | ".duckdb":
+            scheme = "duckdb" if ending.lower() == ".duckdb" else "sqlite"
             raise TableError(f"{path}: a database needs a query: {scheme}:{path}?query=SELECT ...")
     raise TableError(
         f"{path}: unknown kind of table; the name of a table ends in .csv, .tsv, .jsonl (also .gz), "

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from cubicflow.extras import need
-from cubicflow.tables.read.cells_as_text import as_text, as_text_rows
-from cubicflow.tables.read.file_checks import check_unpacked, fingerprint_of
-from cubicflow.tables.read.reading import NO_HEADER, Reading
+from cubicflow.tables.read.fingerprints import FingerprintedFile
 from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, check_names, types_of
+from cubicflow.tables.read.text.cells_as_text import as_text, as_text_rows
 from cubicflow.tables.read.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names, header_cells, plain_names
+from cubicflow.tables.read.text.reading import NO_HEADER, Reading
+from cubicflow.tables.read.unpacking import check_unpacked
 from cubicflow.tables.table_error import TableError, some
 
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
@@ -34,7 +35,8 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
     """
     if not path.is_file():
         raise TableError(f"{path}: there is no such file; check the path")
-    content = path.read_bytes()
+    with FingerprintedFile(path) as file:
+        content, found = file.read(), Found(fingerprint=file.fingerprint())
     title, others, rows = _rows(path, content, sheet, cells)
     names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
     chosen = [f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value]
@@ -47,7 +49,6 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
         *([f"{left_out}: left out"] if left_out else []),
     )
     kept = as_text_rows(path, names, values)
-    found = Found(fingerprint=fingerprint_of(content))
     text = Text(has_header=True)
     return Table(str(path), types_of(path, kept.schema), Kept(kept), Origin(source, (path,)), text, notes, found)
 

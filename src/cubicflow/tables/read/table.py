@@ -13,7 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import narrowest
-from cubicflow.tables.read.file_checks import Stamps, changed, file_changed, fingerprint_of_files
+from cubicflow.tables.read.fingerprints import fingerprint_of_files
+from cubicflow.tables.read.stamps import Stamps, changed, file_changed
 from cubicflow.tables.read.text.notations import Notation
 from cubicflow.tables.table_error import TableError, some
 
@@ -177,7 +178,7 @@ class Table:
         self.found.fingerprint = self.fingerprint()
         text = replace(self.text, notations={n: found for n, found in self.notations.items() if n in types})
         origin = replace(self.origin, stamps=None)
-        return replace(self, types={**self.types, **types, **typed_as}, read=Kept(rows), origin=origin, text=text)
+        return replace(self, types={**types, **typed_as}, read=Kept(rows), origin=origin, text=text)
 
     def fingerprint(self) -> str:
         """Return a hash of the files, or of the rows of a query. It tells whether a table is the fitted one."""

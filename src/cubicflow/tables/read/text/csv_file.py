@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.read.file_checks import FingerprintedFile, Stamps, Unpacked
-from cubicflow.tables.read.reading import Reading
+from cubicflow.tables.read.fingerprints import FingerprintedFile
+from cubicflow.tables.read.stamps import Stamps
 from cubicflow.tables.read.table import Found, Origin, Table, Text
 from cubicflow.tables.read.text.csv_head import ROWS_BELOW, read_head
 from cubicflow.tables.read.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
+from cubicflow.tables.read.text.reading import Reading
+from cubicflow.tables.read.unpacking import Unpacked
 from cubicflow.tables.table_error import TableError
 
 # Texts that mean a missing value, as in pandas and Arrow.

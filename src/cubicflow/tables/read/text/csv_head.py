@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from cubicflow.tables.read.reading import NO_HEADER, Reading
 from cubicflow.tables.read.table import check_names
+from cubicflow.tables.read.text.reading import NO_HEADER, Reading
 from cubicflow.tables.table_error import TableError, some
 
 DELIMITERS = ",;\t|"

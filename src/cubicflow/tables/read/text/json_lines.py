@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked
+from cubicflow.tables.read.fingerprints import FingerprintedFile
 from cubicflow.tables.read.table import Found, Kept, Origin, Table, types_of
 from cubicflow.tables.read.text.lines import CountedLines
+from cubicflow.tables.read.unpacking import Unpacked
 from cubicflow.tables.table_error import TableError
 
 BLOCK_BYTES = 1 << 24  # bytes; a row must fit into one block

@@ -1,0 +1,14 @@
+"""Conditional queries to a fitted model of columns: conditions on any columns, imputation, constraints.
+
+conditions      conditions as a user writes them, such as "price > 5000"
+condition_sets  the set of a column's values that meets a condition
+walk            weighted rows, drawn column by column inside the sets
+tilts           proposals that prefer rows which meet the conditions
+question        all conditions and constraints together: sets, computed columns, checks
+strategies      rows that meet a question: all paths, weighted particles, or the rows of a sample
+pool            the same from rows that were drawn before
+answer          one column given conditions: masses, density, quantiles, each with its error
+impute          filling the missing values of rows
+constraints     relations that hold in every row
+asked_table     the methods of FittedTable for all of these
+"""

@@ -1,0 +1,281 @@
+"""One column of a fitted table given conditions on other columns: masses, density, quantiles, each with its error.
+
+A column after all conditions, in the model's order, is a mixture: each weighted particle gives a full distribution of
+the column, and the answer is their weighted mean. The only error is that of the particles; enumerated particles have no
+error. A column before the last condition or constraint, with a condition of its own, or that earlier columns determine
+is answered by the particles' values. Its density at a value is a ratio of two probabilities: of the conditions with and
+without that value.
+
+Errors are standard errors of ratios of weighted sums. An answer by the particles' values has an additional error: a
+value that was never drawn may have a probability of about one over the effective size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import plain_numbers, with_gaps
+from cubicflow.tables.cells import NumberCells
+from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
+from cubicflow.tables.schema.sets import Set
+from cubicflow.tables.table_error import TableError
+
+DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
+BISECTIONS = 60
+
+
+class Estimates(NamedTuple):
+    """Estimated numbers and their standard errors; the error of an exact number is 0."""
+
+    values: Floats
+    errors: Floats
+
+
+class Masses(NamedTuple):
+    """Values of a column (None for a missing value), their probabilities, and the standard errors of the
+    probabilities."""
+
+    values: list[object]
+    masses: Floats
+    errors: Floats
+
+
+class Conditional:
+    """The distribution of a column given conditions, made by :meth:`cubicflow.tables.FittedTable.conditional`.
+
+    Attributes:
+        column: the name of the column.
+        given: the conditions as text.
+        probability, probability_error: the probability of the conditions and its standard error, among rows that keep
+            the constraints of the fit. The probability is a density if a condition is a single real number.
+        effective_size: the effective size of the particles; inf for an exact answer.
+        particles: the number of particles.
+        is_exact: whether the answer equals the model's distribution up to rounding.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cubicflow.tables import FittedTable, fit_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "t.csv").write_text("word,size\\n" + "a,0.25\\nb,1.5\\nb,2.75\\n" * 20)
+    ...     fitted = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=5, progress=False).fitted
+    >>> answer = fitted.conditional("word", ["size>1"])
+    >>> words, masses, errors = answer.masses()
+    >>> words, round(float(masses.sum()), 6)
+    (['a', 'b'], 1.0)
+    """
+
+    def __init__(self, question: Question, column: str, size: float, generator: torch.Generator) -> None:
+        walk = question.walk
+        self.column, self.given = column, question.texts
+        self._question, self._walk, self._generator = question, walk, generator
+        self._i = walk.encoder.order.index(column)
+        self._column, self._coder = walk.columns[self._i], walk.coders[self._i]
+        self._cells = self._coder.cells
+        self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
+        stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
+        found = ask(question, USUAL, stop, size, generator)
+        self._weighed = found
+        self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
+        self._known = Enumerate().probability(question) or found
+        kept = weighed(question.unconditioned(), size, generator) if walk.checks else None
+        self.probability, self.probability_error = probability_of(question, self._known, kept)
+        self._shares = found.shares
+        if self._is_mixture:
+            self._law = walk.law(self._i, found.particles)
+        else:  # the particles' values, rounded to those of rows
+            self._y = plain_numbers(self._column, with_gaps(self._column, found.particles.y[:, self._i]))
+
+    def __repr__(self) -> str:
+        how = "exact" if self.is_exact else f"effective size {self.effective_size:,.0f}"
+        given = f" given {', '.join(self.given)}" if self.given else ""
+        return f"<{self.column!r}{given}: {how}, probability {self.probability:.4g} ± {2 * self.probability_error:.2g}>"
+
+    # --- answers ---
+
+    def masses(self, values: Sequence[object] | None = None) -> Masses:
+        """Return the probabilities of values. None stands for a missing value.
+
+        The default values are all words, or the atoms or drawn values of a column of numbers, and None if the column
+        can be missing. A real number that is not an atom has mass 0.
+        """
+        y = self._listed() if values is None else self._plain(values)
+        mean, error = self._mean(self._masses([self._single(v) for v in y.tolist()]))
+        return Masses(self._shown(y), mean, error)
+
+    def density(self, values: Sequence[object]) -> Estimates:
+        """Return the density per unit of real numbers at values.
+
+        An atom has a mass, which is no part of the density. At an atom, this is the density of the numbers beside it.
+
+        Raises TableError for a column without a density: one whose values have masses, or that earlier columns
+        determine.
+        """
+        if not self._cells_are_points or self._i in self._walk.rules:
+            raise TableError(f"column {self.column!r} has masses and no density; use masses()")
+        if self._i in self._walk.computed:
+            raise TableError(
+                f"column {self.column!r} is computed from other columns, so its density is not known; use cdf()"
+            )
+        y = np.array([self._beside(v) for v in self._plain(values).tolist()])
+        if self._is_mixture:
+            return Estimates(*self._mean(self._masses([Set.points([v]) for v in y.tolist()])))
+        pairs = [self._density_at(float(v)) for v in y]
+        return Estimates(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+
+    def cdf(self, values: Sequence[object]) -> Estimates:
+        """Return, for each value, the probability that the column is present and at most that value."""
+        self._check_ordered()
+        return Estimates(*self._mean(self._below(self._plain(values))))
+
+    def quantiles(self, levels: Sequence[float]) -> Masses:
+        """Return the quantiles at levels in (0, 1), among rows in which the column is present.
+
+        The result holds the quantiles, the levels that they reach, and the standard errors of these levels.
+        """
+        self._check_ordered()
+        wanted = np.asarray(levels, np.float64)
+        if wanted.ndim != 1 or not ((wanted > 0) & (wanted < 1)).all():
+            raise TableError(f"levels of quantiles should be numbers between 0 and 1, got {list(levels)!r}")
+        (present,) = self._mean(self._below(np.array([math.inf])))[0]
+        found = self._quantiles(wanted * present)
+        reached, error = self._mean(self._below(found))
+        return Masses(self._shown(found), reached / present, error / present)
+
+    # --- computation ---
+
+    def _mean(self, f: Floats) -> tuple[Floats, Floats]:
+        """Return the weighted mean over particles of ``f``, (N,) or (N, V), and its standard error."""
+        shares = self._shares if f.ndim == 1 else self._shares[:, None]
+        mean = (shares * f).sum(axis=0)
+        if self.is_exact:
+            error = np.full_like(mean, self._weighed.relative_error)
+        else:
+            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # error of values that were never drawn
+            error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
+        return mean, error
+
+    def _masses(self, sets: Sequence[Set]) -> Floats:
+        """Return the probability (N, V) of each set under each particle, or whether the particle's value lies in it."""
+        if self._is_mixture:
+            return self._law.masses(self._coder.of(Set.stacked(sets)))
+        return np.stack([each.contains(self._y) for each in sets], axis=1).astype(np.float64)
+
+    def _below(self, ends: Floats) -> Floats:
+        """Return the probability (N, V) of numbers up to each end under each particle."""
+        return self._masses([Set.between((-math.inf, end)) for end in ends.tolist()])
+
+    def _single(self, v: float) -> Set:
+        """Return the set of one value. A real number that is not an atom has mass 0 under a distribution."""
+        if math.isnan(v):
+            return Set.between(gap=True)
+        is_null = self._is_mixture and self._cells_are_points and v not in self._atoms
+        return Set.between() if is_null else Set.points([v])
+
+    @property
+    def _cells_are_points(self) -> bool:
+        return isinstance(self._cells, NumberCells) and self._cells.is_point
+
+    @property
+    def _atoms(self) -> tuple[float, ...]:
+        return self._cells.atoms if isinstance(self._cells, NumberCells) else ()
+
+    def _listed(self) -> Floats:
+        """Return the default values of :meth:`masses` as plain numbers."""
+        gap = [math.nan] if self._cells.gaps else []
+        if isinstance(self._column, Levelled):
+            return np.array([*map(float, range(len(self._column.levels))), *gap])
+        if self._is_mixture:
+            if self._cells_are_points or getattr(self._cells, "listed", False):
+                return np.array([*sorted(self._atoms), *gap])
+            raise TableError(f"column {self.column!r} has too many values to list; pass the values to masses()")
+        y = self._y
+        return np.array([*np.unique(y[~np.isnan(y)]).tolist(), *gap])
+
+    def _plain(self, values: Sequence[object]) -> Floats:
+        """Return values as plain numbers. Raise TableError if the column cannot hold a value."""
+        array = pa.array([None if value is None else str(value) for value in values], type=pa.string())
+        y = plain_numbers(self._column, array)
+        if np.isinf(y).any():
+            wrong = values[int(np.flatnonzero(np.isinf(y))[0])]
+            raise TableError(f"column {self.column!r} never holds {wrong!r}; leave this value out")
+        return y
+
+    def _shown(self, y: Floats) -> list[object]:
+        found: list[object] = with_gaps(self._column, y).to_pylist()
+        return found
+
+    def _check_ordered(self) -> None:
+        if isinstance(self._column, Levelled):
+            raise TableError(f"column {self.column!r} is a list of values; use masses()")
+
+    def _quantiles(self, levels: Floats) -> Floats:
+        """Return the plain numbers at which the distribution function reaches levels."""
+        if not self._is_mixture:
+            present = ~np.isnan(self._y)
+            y, shares = self._y[present], self._shares[present]
+            order = np.argsort(y, kind="stable")
+            place = np.searchsorted(np.cumsum(shares[order]), levels)
+            return y[order][np.minimum(place, len(y) - 1)]
+        # bisection on the column's unit scale, which maps every number to [0, 1]
+        low, high = np.zeros(len(levels)), np.ones(len(levels))
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            is_below = self._reaches(self._at(middle)) < levels
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+            if not self._cells_are_points and (self._at(low) == self._at(high)).all():
+                break
+        found = self._at(high)
+        reached = self._reaches(found)
+        # The smallest atom that reaches a level may lie below the number found; above it if the last value is an atom.
+        atoms = np.array(sorted(self._atoms))
+        if not len(atoms):
+            return found
+        place = np.searchsorted(self._reaches(atoms), levels)
+        atom = atoms[np.minimum(place, len(atoms) - 1)]
+        is_atom = (place < len(atoms)) & ((reached < levels) | (atom < found))
+        return np.where(is_atom, atom, found)
+
+    def _reaches(self, ends: Floats) -> Floats:
+        """Return the probabilities that the column is present and at most each end."""
+        return self._mean(self._below(ends))[0]
+
+    def _at(self, u: Floats) -> Floats:
+        """Return the plain numbers at positions u of the unit scale."""
+        scale = self._cells.scale  # type: ignore[attr-defined] # cells of numbers have a scale
+        y: Floats = scale.inverse(np.clip(u, 1e-15, 1 - 1e-15))
+        return y if self._cells_are_points else np.floor(y)
+
+    def _beside(self, v: float) -> float:
+        """Return the number next to an atom that the column can hold and that meets the conditions, else ``v``."""
+        if v not in self._atoms:
+            return v
+        low, high = self._cells.scale.limits  # type: ignore[attr-defined] # cells with atoms have a scale
+        within = self._walk.set_of(self._i)
+        for end in (math.inf, -math.inf):
+            near = math.nextafter(v, end)
+            if low < near < high and within.contains(np.array([near]))[0]:
+                return near
+        return v
+
+    def _density_at(self, v: float) -> tuple[float, float]:
+        """Return p(value and conditions) / p(conditions) and its error; 0 at an atom without numbers beside it.
+
+        The two probabilities are computed separately, so their relative errors are independent.
+        """
+        if not self._walk.set_of(self._i).contains(np.array([v]))[0]:
+            return 0.0, 0.0
+        question = self._question.with_set(self._i, Set.points([v]))
+        if v in self._atoms or question.walk.cells(self._i).is_impossible:
+            return 0.0, 0.0
+        both = weighed(question, DENSITY_SIZE, self._generator)
+        ratio = math.exp(both.log_probability - self._known.log_probability)
+        return ratio, ratio * math.hypot(both.relative_error, self._known.relative_error)

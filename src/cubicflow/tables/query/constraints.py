@@ -1,0 +1,274 @@
+"""Constraints: relations between columns that the user knows to hold in every row.
+
+    start <= end        a + b = c        a - b > 2        fixed(town, county)
+
+A constraint applies to rows in which all of its columns are present. Columns with steps are scaled to whole numbers, so
+0.1 + 0.2 equals 0.3. Dates are compared by time. A sum with a real column holds to nine digits. A fixed combination
+allows the combinations of the fitted table.
+
+Samples keep constraints exactly. A sum is kept by construction: its last column in the model's order is computed from
+the other columns, if the column can take that value. Rows that still break a constraint are drawn again, so samples
+follow the model's distribution conditioned on the constraints. The user is told how many rows were drawn again. Scores
+ignore constraints.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.arguments import unknown_name
+from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.query.feasible import Inequality, is_feasible
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError, some
+
+Flags = NDArray[np.bool_]
+RELATION = re.compile(r"<=|>=|==|=|<|>")
+NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
+FIXED = re.compile(r"fixed\s*\((.*)\)\s*", re.DOTALL)
+CLOSE = 1e-9  # relative tolerance of a sum of real numbers
+WHOLE = 1e-6  # absolute tolerance of a sum of whole numbers
+
+
+@dataclass(frozen=True)
+class Constraint(ABC):
+    """A constraint on the columns ``names``. ``text`` is the constraint as the user wrote it."""
+
+    text: str
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+        """Return which rows break the constraint."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class LinearConstraint(Constraint):
+    """A comparison of a weighted sum of columns with a number: sum(factors * columns) ``relation`` ``bound``."""
+
+    factors: tuple[int, ...]
+    relation: str
+    bound: float
+
+    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+        columns = [schema[name] for name in self.names]
+        whole = [column for column in columns if isinstance(column, Gridded)]
+        is_whole = len(whole) == len(columns)
+        scale = 10.0 ** max((column.grid.decimals for column in whole), default=0) if is_whole else 1.0
+        values = (number_of(column, rows[column.name]) * scale for column in columns)
+        parts = [factor * (np.rint(y) if is_whole else y) for y, factor in zip(values, self.factors, strict=True)]
+        off = np.sum(parts, axis=0) - self.bound * scale
+        size = np.sum(np.abs(parts), axis=0)
+        # sums of whole numbers and comparisons of two reals are exact; other sums of reals are rounded
+        slack = WHOLE if is_whole else CLOSE * size if len(parts) > 2 or self.relation == "=" else 0.0
+        with np.errstate(invalid="ignore"):
+            found: Flags = {
+                "=": np.abs(off) > slack,
+                "<=": off > slack,
+                "<": off >= -slack if is_whole else off >= 0,
+                ">=": off < -slack,
+                ">": off <= slack if is_whole else off <= 0,
+            }[self.relation]
+        found &= ~np.isnan(off)
+        return found
+
+    def linear(self) -> list[Inequality]:
+        """Return the constraint as linear inequalities."""
+        return Inequality.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
+
+    def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
+        """Return the values of one column of an equality, computed from the values of the other columns."""
+        factor = self.factors[self.names.index(name)]
+        others = [f * values[n] for n, f in zip(self.names, self.factors, strict=True) if n != name]
+        found: Floats = (self.bound - np.sum(others, axis=0)) / factor
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+
+@dataclass(frozen=True)
+class FixedCombination(Constraint):
+    """A constraint that allows only the combinations of values that the fitted table has."""
+
+    allowed: frozenset[tuple[Any, ...]] = frozenset()
+
+    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+        every = combinations_of(self.names, rows, schema)
+        return np.array([not (None in each or each in self.allowed) for each in every], dtype=np.bool_)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text, "allowed": sorted((list(each) for each in self.allowed), key=str)}
+
+
+def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: Schema) -> list[tuple[Any, ...]]:
+    """Return the values of some columns for each row, as text; None for a missing value."""
+    texts = []
+    for name in names:
+        column = schema[name]
+        values = rows[name]
+        read = values if column.role == "dropped" else column.read(values)
+        texts.append([None if v is None or v != v else str(v) for v in read.to_pylist()])
+    return list(zip(*texts, strict=True))
+
+
+def number_of(column: Column, array: pa.Array) -> Floats:
+    """Return values as numbers: dates in microseconds, NaN for a missing value."""
+    read = column.read(array)
+    if is_date(read.type):
+        unit = pa.timestamp("us", getattr(read.type, "tz", None))
+        whole = read.cast(unit, safe=False).cast(pa.int64())
+        found: Floats = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return found
+    return floats(read)
+
+
+# --- parsing ---
+
+
+def read_constraint(text: str, schema: Schema) -> Constraint:
+    """Return the constraint that a text states on columns of the schema.
+
+    Raises:
+        TableError: the text is invalid, or a column is unknown, not modelled, or holds no numbers to compare.
+    """
+    try:
+        if (fixed := FIXED.fullmatch(text.strip())) is not None:
+            return _fixed(text.strip(), fixed[1], schema)
+        return _linear(text.strip(), schema)
+    except TableError as error:
+        raise error.about(f"constraint {text!r}") from None
+
+
+def _fixed(text: str, inside: str, schema: Schema) -> FixedCombination:
+    names = tuple(part.strip() for part in inside.split(",") if part.strip())
+    if len(names) < 2:
+        raise TableError("a fixed combination needs two columns or more; write for example fixed(town, county)")
+    for name in names:
+        _known(name, schema)
+    if len(set(names)) < len(names):
+        raise TableError("a fixed combination names a column twice; name it once")
+    return FixedCombination(text, names)
+
+
+def _linear(text: str, schema: Schema) -> LinearConstraint:
+    sides, relation = _sides(text, schema)
+    factors: dict[str, int] = {}
+    bound = 0.0
+    for side, sign in zip(sides, (1, -1), strict=True):
+        for term, term_sign in side:
+            if isinstance(term, str):
+                factors[term] = factors.get(term, 0) + sign * term_sign
+            else:
+                bound -= sign * term_sign * term
+    factors = {name: factor for name, factor in factors.items() if factor}
+    if not factors:
+        raise TableError("no column is left to compare; write for example start <= end")
+    dates = [name for name in factors if is_date(schema[name].arrow_type)]
+    for name in factors:
+        column = _known(name, schema)
+        if not is_number(column.arrow_type) and name not in dates:
+            raise TableError(f"column {name!r} holds no numbers; use a fixed(...) combination for words")
+    if dates and (len(dates) < len(factors) or sorted(factors.values()) != [-1, 1] or bound):
+        raise TableError("a date can be compared with one other date only; write for example start <= end")
+    return LinearConstraint(text, tuple(factors), tuple(factors.values()), relation, bound)
+
+
+def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]]], str]:
+    """Return the terms on both sides of the relation, and the relation. A term is a column or a number with a sign."""
+    names = sorted((column.name for column in schema.columns), key=len, reverse=True)
+    sides: list[list[tuple[str | float, int]]] = [[]]
+    relation, place, sign, wants_term = "", 0, 1, True
+    while place < len(text):
+        if text[place].isspace():
+            place += 1
+        elif wants_term and text[place] in "+-" and not any(text.startswith(name, place) for name in names):
+            sign, place = (sign if text[place] == "+" else -sign), place + 1
+        elif wants_term:
+            name = next((n for n in names if text.startswith(n, place) and _ends(text, place + len(n))), None)
+            number = NUMBER.match(text, place)
+            if name is None and number is None:
+                word = re.split(r"[\s<>=+]", text[place:], maxsplit=1)[0] or text[place:]
+                raise TableError(unknown_name("the table", "column", word, [column.name for column in schema.columns]))
+            sides[-1].append((name, sign) if name is not None else (float(number[0]), sign))  # type: ignore[index]
+            place += len(name) if name is not None else len(number[0])  # type: ignore[index]
+            sign, wants_term = 1, False
+        elif text[place] in "+-":
+            sign, place, wants_term = (1 if text[place] == "+" else -1), place + 1, True
+        elif (found := RELATION.match(text, place)) is not None and not relation:
+            relation, place, wants_term = "=" if found[0] == "==" else found[0], found.end(), True
+            sides.append([])
+        else:
+            raise TableError(f"the text is invalid from {text[place:][:20]!r} on; write for example a + b = c")
+    if not relation or wants_term or not sides[0] or not sides[-1]:
+        raise TableError(
+            "the text is not a comparison; write for example start <= end, a + b = c or fixed(town, county)"
+        )
+    return sides, relation
+
+
+def _ends(text: str, place: int) -> bool:
+    return place == len(text) or text[place] in " \t<>=+-"
+
+
+def _known(name: str, schema: Schema) -> Column:
+    names = [column.name for column in schema.columns]
+    if name not in names:
+        raise TableError(unknown_name("the table", "column", name, names))
+    column = schema[name]
+    if column.role in ("dropped", "weights"):
+        raise TableError(f"column {name!r} is not modelled, so samples lack it; leave the constraint out")
+    return column
+
+
+def check_together(constraints: Sequence[Constraint]) -> None:
+    """Raise TableError if no row can keep all constraints."""
+    linear = [part for each in constraints if isinstance(each, LinearConstraint) for part in each.linear()]
+    if not is_feasible(linear):
+        texts = [each.text for each in constraints if isinstance(each, LinearConstraint)]
+        raise TableError(f"constraints {some(texts)} contradict one another: no row keeps them all; leave one out")
+
+
+def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:
+    """Return the values of a row in the columns of a constraint, as text for messages."""
+    return ", ".join(f"{name} = {shown(rows[name][row : row + 1])[0]}" for name in constraint.names)
+
+
+def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
+    """Return the constraints saved in a run folder. Every field is checked; TableError if one is invalid."""
+    if not isinstance(value, list):
+        raise TableError("constraints should be a list")
+    found: list[Constraint] = []
+    for item in value:
+        if not isinstance(item, dict) or not isinstance(item.get("text"), str):
+            raise TableError(f"a constraint should be an object with its text, got {str(item)[:80]}")
+        constraint = read_constraint(item["text"], schema)
+        if isinstance(constraint, FixedCombination):
+            allowed = item.get("allowed")
+            fits = isinstance(allowed, list) and all(
+                isinstance(each, list)
+                and len(each) == len(constraint.names)
+                and all(isinstance(text, str) for text in each)
+                for each in allowed
+            )
+            if not fits:
+                raise TableError(
+                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a "
+                    f"list of {len(constraint.names)} texts"
+                )
+            constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
+        found.append(constraint)
+    return tuple(found)

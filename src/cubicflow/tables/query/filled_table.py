@@ -1,0 +1,178 @@
+"""A table with its missing values filled: the same rows and columns, and a column that lists the filled columns of each
+row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.arguments import whole_number
+from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
+from cubicflow.tables.cell_encoder import with_gaps
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.query.impute import fill_gaps
+from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.table_error import TableError
+
+if TYPE_CHECKING:
+    from cubicflow.tables.fitted import FittedTable
+
+FILLED = "filled"  # name of the added column
+ROWS = 1 << 12  # rows per batch
+
+
+@dataclass
+class FilledTable:
+    """A table whose missing values are filled ``draws`` times.
+
+    ``batches(k)`` yields the rows with the k-th draw. ``counts`` is the number of filled cells of each column. ``left``
+    is the number of missing values in each column that the model does not fill.
+    """
+
+    fitted: FittedTable
+    table: Table
+    draws: int = 1
+    most_likely: bool = False
+    seed: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
+            raise TableError(
+                "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
+                "--model columns",
+            )
+        whole_number("the number of draws", self.draws, 1)
+        self.fitted.schema.check(self.table)
+        if FILLED in self.table.names:
+            raise TableError(
+                f"{self.table.name}: the table has a column {FILLED!r}, but the output needs that name for the list of "
+                "filled cells; rename the column"
+            )
+        self._read = self.table.spooled(self.table.names)
+        self._entropy = int(np.random.default_rng().integers(1 << 62)) if self.seed is None else self.seed
+        try:
+            self._filled = [self._fill(k, batch) for k, batch in enumerate(self._read.batches(rows=ROWS))]
+        except TableError as error:
+            raise error.about(self.table.name) from None
+
+    def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
+        """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
+        model: Any = self.fitted.flow  # a ColumnsModel, see __post_init__
+        cells, device = self.fitted.needed_cells, next(model.parameters()).device
+        numbers = cells.read(batch)
+        self._count(batch, numbers.y)
+        rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
+        # one seed for the whole table, a separate stream for each batch
+        stream = np.random.SeedSequence([self._entropy, piece]).generate_state(1, np.uint64)[0]
+        generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
+        context = None if numbers.context is None else numbers.context[rows]
+        how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
+        how["constraints"] = self.fitted.constraints
+        return rows, fill_gaps(model, cells, numbers.y[rows], context, generator, **how)
+
+    def _count(self, batch: pa.RecordBatch, y: Floats) -> None:
+        gaps = np.isnan(y).sum(axis=0).tolist()
+        filled = {column.name: count for column, count in zip(self.fitted.schema.model, gaps, strict=True) if count}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
+            known = name in filled or any(c.name == name for c in self.fitted.schema.of_role("constant"))
+            if missing and known:
+                self.counts[name] += missing
+            elif missing:
+                self.left[name] += missing
+
+    def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the table, with missing values filled by one draw. An empty table yields one empty
+        batch."""
+        pieces = zip(self._read.batches(rows=ROWS), self._filled, strict=True)
+        empty = True
+        for batch, (rows, y) in pieces:
+            empty = False
+            yield self._with(batch, rows, y[draw])
+        if empty:
+            yield self._with(pa.RecordBatch.from_pylist([], self._schema()), np.empty(0, np.int64), np.empty((0, 0)))
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema([(name, self._type(name)) for name in self.table.names])
+
+    def _with(self, batch: pa.RecordBatch, rows: Any, y: Floats) -> pa.RecordBatch:
+        typed = [self._typed(name, batch.column(name)) for name in batch.schema.names]
+        names = np.full(len(batch), "", dtype=object)
+        columns = {c.name: (i, c) for i, c in enumerate(self.fitted.schema.model)}
+        constants = {c.name: c for c in self.fitted.schema.of_role("constant")}
+        for j, name in enumerate(batch.schema.names):
+            gap = pc.is_null(typed[j], nan_is_null=True).to_numpy(zero_copy_only=False)
+            if not gap.any() or (name not in columns and name not in constants):
+                continue
+            if name in constants:
+                values = constants[name].decode(np.zeros(len(batch)))
+            else:
+                i, column = columns[name]
+                numbers = np.full(len(batch), np.nan)
+                numbers[rows] = y[:, i]
+                values = with_gaps(column, numbers)
+            typed[j] = pc.if_else(pa.array(gap), _cast(values, typed[j].type), typed[j])
+            names[gap] = [f"{before},{name}" if before else name for before in names[gap]]
+        arrays = [*typed, pa.array(names, type=pa.string())]
+        return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, FILLED])
+
+    def _typed(self, name: str, array: pa.Array) -> pa.Array:
+        """Return text parsed as the inferred type of its column, so that numbers are written without quotes."""
+        type = self._type(name)
+        if not self._read.is_text or is_text(type):
+            return array if not pa.types.is_dictionary(array.type) else array.dictionary_decode()
+        return read_text(array, type)
+
+    def _type(self, name: str) -> pa.DataType:
+        """Return the type of a column of the output. The fitted type is wider where all values of a text are whole
+        numbers or days, and the values to fill are not."""
+        type = self._read.types[name]
+        known = {c.name: c.arrow_type for c in self.fitted.schema.columns if c.role != "dropped"}
+        if pa.types.is_null(type):
+            return known.get(name, pa.string())
+        return wider(type, known[name]) if self._read.is_text and name in known else type
+
+
+def _cast(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Cast drawn values to a type of the same family. Missing values may have turned whole numbers into floats."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(type, safe=False)
+
+
+def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any) -> list[pa.Table]:
+    """Return one filled table per draw for a table in memory. ``how`` are the arguments of :class:`FilledTable`."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    table = table.cast(without_views(table.schema))
+    for column in fitted.schema.columns:  # a column without values has the null type: cast it to the fitted type
+        if column.name in table.column_names and pa.types.is_null(table.schema.field(column.name).type):
+            type = pa.string() if is_text(column.arrow_type) else column.arrow_type
+            table = table.set_column(
+                table.column_names.index(column.name), column.name, table.column(column.name).cast(type)
+            )
+    source = in_memory(table, "the table")
+    filled = FilledTable(fitted, source, **how)
+    return [pa.Table.from_batches(filled.batches(k)) for k in range(filled.draws)]
+
+
+def names_of_draws(output: str, draws: int) -> list[str]:
+    """Return the file names of several draws: ``filled-01.csv``, ``filled-02.csv``, ...
+
+    >>> names_of_draws("filled.csv", 2), names_of_draws("filled.csv", 1)
+    (['filled-01.csv', 'filled-02.csv'], ['filled.csv'])
+    """
+    if draws == 1:
+        return [output]
+    path, width = Path(output), max(len(str(draws)), 2)
+    return [str(path.with_name(f"{path.stem}-{k:0{width}d}{path.suffix}")) for k in range(1, draws + 1)]

@@ -1,0 +1,231 @@
+"""Imputation: the missing values of a row are drawn from a model of columns, given all other values of the row.
+
+Each row has its own particles, which go through the columns in the model's order. A missing value is drawn from the
+column's conditional distribution. A present value multiplies the weight by its probability under the particle. If the
+weights of a row become uneven, its particles are resampled by weight. A draw is one particle of the row, chosen by
+weight, so values after a missing value matter as much as values before it.
+
+A missing value is computed if a sum gives it. Particles that break another constraint get weight 0.
+
+Imputation assumes that values are missing at random: missing values are drawn, and present values are weighted, given
+that the value is present. Rows whose first missing value is in the same column are filled together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import CellEncoder, with_gaps
+from cubicflow.tables.cells import Cells, NumberCells, WordCells
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
+from cubicflow.tables.query.walk import Computed, Particles, Walk
+from cubicflow.tables.schema.sets import Set
+from cubicflow.weights import systematic
+
+PARTICLES = 64  # particles per row
+AT_ONCE = 1 << 14  # particles in memory at once
+Sums = Mapping[int, Sequence[Computed]]  # for every column of a sum, functions that compute it from the other columns
+UNEVEN = 0.5  # effective share of a row's particles; a row with a smaller share is resampled
+
+
+def fill_gaps(
+    model: ColumnsModel,
+    encoder: CellEncoder,
+    y: Floats,
+    context: Floats | None,
+    generator: torch.Generator,
+    *,
+    constraints: Sequence[Constraint] = (),
+    draws: int = 1,
+    most_likely: bool = False,
+    particles: int = PARTICLES,
+) -> Floats:
+    """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
+
+    Drawn values keep ``constraints`` where the row's own values allow it.
+    ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
+    circle, the median is the particle's value with the least mean distance from the values of all particles.
+    """
+    walk = Walk(model, encoder, {})
+    walk.computed = computed_columns(walk, constraints)
+    sums = solved_columns(walk, constraints)
+    rows = y[:, walk.places]
+    found = np.repeat(rows[None], draws, axis=0)
+    first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)
+    for start in range(rows.shape[1]):
+        members = np.flatnonzero(first == start)
+        for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
+            if len(chunk):
+                given = None if context is None else context[chunk]
+                walk.checks = checks_of(walk, constraints, _context_columns(walk, given, particles))
+                found[:, chunk] = _fill(walk, sums, rows[chunk], given, start, generator, draws, most_likely, particles)
+    return np.stack([walk.to_table(each) for each in found])
+
+
+def _context_columns(walk: Walk, context: Floats | None, particles: int) -> dict[str, pa.Array]:
+    """Return the context columns of the rows, with each value repeated for all particles of its row."""
+    if context is None:
+        return {}
+    columns = np.repeat(context, particles, axis=0).T
+    return {column.name: with_gaps(column, y) for column, y in zip(walk.encoder.schema.context, columns, strict=True)}
+
+
+def _fill(
+    walk: Walk,
+    sums: Sums,
+    rows: Floats,
+    context: Floats | None,
+    start: int,
+    generator: torch.Generator,
+    draws: int,
+    most_likely: bool,
+    particles: int,
+) -> Floats:
+    """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
+    count, columns = rows.shape
+    walk.context = context
+    state = walk.start(count)
+    for i in range(start):
+        walk.settle(state, i, rows[:, i])
+    row_of = np.repeat(np.arange(count), particles)
+    state, known = state.take(row_of), rows[row_of]
+    state.log_weight = np.zeros(len(row_of))
+    chooser = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device)))
+    for i in range(start, columns):
+        _step(walk, sums, state, i, known, generator)
+        _check(walk, state, i, count)
+        if i + 1 < columns:
+            state = _resample_uneven(state, count, particles, chooser)
+    return _chosen(walk, sums, state, rows, draws, most_likely, chooser)
+
+
+def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, generator: torch.Generator) -> None:
+    """Set column i of every particle: its known value in ``rows`` (N, D), the value of a sum, or a drawn value.
+
+    A known value is a set of one number. It is equally probable under all particles if no training row had it.
+    """
+    value, coder = rows[:, i], walk.coders[i]
+    if i in sums:  # a sum gives the value if the row has all other columns of the sum, or they are drawn
+        solved = _solved(sums, i, np.where(np.isnan(state.y), rows, state.y))
+        value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
+    is_known = ~np.isnan(value)
+    is_unseen = is_known & (coder.cells.encode(value)[:, 0] < 0)
+    law = walk.law(i, state).without_gap()
+    if i in walk.rules:
+        law = replace(law, slack=walk.rules[i][1].slack)
+    if i in walk.computed:  # the last column of a sum has weight 1, and a value that breaks the sum that of the model
+        fixed = np.full(len(value), np.inf) if i not in walk.rules or law.fixed is None else law.fixed
+        is_sum = is_known & np.isclose(walk.computed[i](state.y), value, rtol=1e-9, atol=0)
+        law = replace(law, fixed=np.where(is_sum, value, fixed))
+    within = coder.of(Set.known(value, is_known & ~is_unseen))
+    y, log_weight = law.draw(within, generator, _agreeing(walk, within, i, rows))
+    walk.settle(state, i, np.where(is_known, value, y), np.where(is_unseen, 0.0, log_weight))
+
+
+def _solved(sums: Sums, i: int, y: Floats) -> Floats:
+    """Return the value of column i that a sum gives in every row (N, D); inf where no sum gives one."""
+    found = np.full(len(y), np.inf)
+    for solve in sums.get(i, ()):
+        found = np.where(np.isposinf(found), solve(y), found)
+    return found
+
+
+def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
+    """Give weight 0 to particles that break a constraint, in rows in which other particles keep it."""
+    if i in walk.checks:
+        kept = (walk.checks[i](state.y) & np.isfinite(state.log_weight)).reshape(count, -1)
+        kept |= ~kept.any(axis=1, keepdims=True)
+        state.log_weight = np.where(kept.ravel(), state.log_weight, -math.inf)
+
+
+def _agreeing(walk: Walk, within: SetCells, i: int, rows: Floats) -> Floats | None:
+    """Return a log tilt (N, J) that prefers values of column i in agreement with the columns that it determines.
+
+    Return None if column i determines no column. Cells with several numbers keep their probability.
+    """
+    dependents = [(j, rule) for j, (determinant, rule) in walk.rules.items() if determinant == i]
+    if not dependents:
+        return None
+    y, is_single = walk.coders[i].singles(within)
+    found = np.zeros(np.broadcast_shapes(y.shape, (len(rows), 1)))
+    for j, rule in dependents:
+        value = rule.apply(y.ravel(), np.full(y.size, np.inf)).reshape(y.shape)
+        disagrees = is_single & np.isfinite(value) & (value != rows[:, j : j + 1]) & ~np.isnan(rows[:, j : j + 1])
+        found += np.where(disagrees, math.log(rule.slack), 0.0)
+    return found
+
+
+def _resample_uneven(state: Particles, count: int, particles: int, chooser: np.random.Generator) -> Particles:
+    """Resample the particles of rows with uneven weights."""
+    w = _weights(state.log_weight, count, particles)
+    uneven = 1 / (w**2).sum(axis=1) < UNEVEN * particles
+    if not uneven.any():
+        return state
+    chosen = np.tile(np.arange(particles), (count, 1))
+    chosen[uneven] = systematic(w[uneven], particles, chooser.random((int(uneven.sum()), 1)))
+    log_weight = np.where(uneven[:, None], 0.0, np.log(np.maximum(w, 1e-300))).ravel()
+    state = state.take((chosen + particles * np.arange(count)[:, None]).ravel())
+    state.log_weight = log_weight
+    return state
+
+
+def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
+    """Return weights (rows, particles) that sum to 1 in each row."""
+    each = log_weight.reshape(count, particles)
+    w = np.exp(each - each.max(axis=1, keepdims=True))
+    found: Floats = w / w.sum(axis=1, keepdims=True)
+    return found
+
+
+def _chosen(
+    walk: Walk, sums: Sums, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
+) -> Floats:
+    """Return rows (draws, n, D) in which each missing value is filled from a chosen particle, or with the most likely
+    value."""
+    count, columns = rows.shape
+    w = _weights(state.log_weight, count, len(state) // count)
+    y = state.y.reshape(count, -1, columns)
+    if most_likely:
+        filled = rows.copy()
+        for i in range(columns):
+            gap = np.isnan(rows[:, i])
+            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.coders[i].cells)
+            for fixed in (walk.determined(filled, i), _solved(sums, i, np.where(np.isnan(rows), filled, rows))):
+                filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
+        return np.repeat(filled[None], draws, axis=0)
+    indices = chooser.permuted(systematic(w, draws, chooser.random((len(w), 1))), axis=1)  # (n, draws)
+    drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
+    return np.where(np.isnan(rows), drawn, rows)
+
+
+def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
+    """Return for each row of particles (n, P) the level with the most weight, or the weighted median of numbers."""
+    if not len(y):
+        return np.empty(0)
+    if isinstance(cells, NumberCells) and cells.closed:
+        low, high = cells.scale.limits
+        apart = np.abs(y[:, :, None] - y[:, None, :])  # (n, P, P)
+        mean = np.einsum("npq,nq->np", np.minimum(apart, high - low - apart), w)
+        return np.take_along_axis(y, mean.argmin(axis=1)[:, None], axis=1)[:, 0]
+    if isinstance(cells, WordCells):
+        levels = y.astype(np.int64)
+        votes = np.zeros((len(y), int(levels.max()) + 1))
+        np.add.at(votes, (np.arange(len(y))[:, None], levels), w)
+        best: Floats = votes.argmax(axis=1).astype(np.float64)
+        return best
+    order = np.argsort(y, axis=1)
+    ends = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
+    middle = (ends < 0.5).sum(axis=1).clip(max=y.shape[1] - 1)
+    sorted_y = np.take_along_axis(y, order, axis=1)
+    found: Floats = np.take_along_axis(sorted_y, middle[:, None], axis=1)[:, 0]
+    return found

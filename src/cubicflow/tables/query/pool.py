@@ -1,0 +1,217 @@
+"""A pool of rows drawn from a model of columns. Each cell keeps its law: the distribution it was drawn from.
+
+The law of a cell is the network's output for its column, given the cells before it: log probabilities of outcomes, and
+the params of a spline. The law gives the probability that a row's column lies in a set. This takes one spline
+evaluation and no network pass. So all rows of the pool are weighted for a condition in a few milliseconds. Rows are
+independent, and so are their weights.
+
+Many weighted rows are thinned to fewer rows before further columns are drawn: no row is taken twice, and light rows get
+one common weight (Fearnhead and Clifford 2003). The sum of weights keeps its expectation, and the effective size counts
+no row twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.law import Law
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.strategies import Begun, Strategy
+from cubicflow.tables.query.sums import computed_columns
+from cubicflow.tables.query.walk import Walk, effective_size
+
+DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
+WALKED = 1 << 11  # rows drawn through conditions after the pivot
+MOST_WALKED = 1 << 13  # largest number of rows drawn through conditions after the pivot
+FIRST_ROWS = 1 << 14  # rows of the pool with which a pivot is first tried
+LOST = 0.02  # guess for the fraction of the effective size that remains after each later condition
+CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
+MOST_ROWS = 1 << 17  # largest number of rows of a pool
+MOST_BYTES = 1 << 28  # largest memory of the cells' distributions, in bytes
+FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their cells need more than MOST_BYTES
+
+
+@dataclass
+class Pool(Strategy):
+    """Rows drawn from a model of columns, with the distributions of their cells.
+
+    :meth:`grow` adds a chunk, in one thread at a time. Readers see only whole chunks.
+
+    Attributes:
+        model: the model.
+        encoder: the encoder of its cells.
+        context: the context of all rows, or None.
+        constraints: the constraints of the fit. Columns that are sums are computed; rows may break other constraints.
+        seed: the seed of the rows.
+        size: the number of rows drawn so far.
+    """
+
+    model: ColumnsModel
+    encoder: CellEncoder
+    context: Floats | None = None
+    constraints: Sequence[Constraint] = ()
+    seed: int = 0
+    size: int = 0
+    _rows: list[Floats] = field(default_factory=list)
+    _laws: list[list[Law]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.walk = Walk(self.model, self.encoder, {}, self.context)
+        self.walk.computed = computed_columns(self.walk, self.constraints)
+        self._generator = torch.Generator().manual_seed(self.seed)
+        numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
+        self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
+        self._growing = Lock()
+        self._joined: tuple[Floats, list[Law]] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= self.most
+
+    @torch.no_grad()
+    def grow(self) -> None:
+        """Draw a chunk of rows."""
+        with self._growing:
+            walk, particles, laws = self.walk, self.walk.start(CHUNK), []
+            for i in range(len(walk.columns)):
+                law = walk.law(i, particles)
+                laws.append(law.in_float32())
+                walk.draw(particles, i, law, self._generator)
+            self._rows.append(particles.y)
+            self._laws.append(laws)
+            self.size += CHUNK
+
+    def grow_to(self, rows: int) -> None:
+        """Draw rows until the pool has ``rows`` rows or is full."""
+        while self.size < min(rows, self.most):
+            self.grow()
+
+    def all(self) -> tuple[Floats, list[Law]]:
+        """Return all rows, (N, D) in the model's order, and for each column the distributions of its cells."""
+        kept = self._joined
+        count = self.size // CHUNK
+        if kept is None or len(kept[0]) < count * CHUNK:
+            rows, laws = self._rows[:count], self._laws[:count]
+            y = np.concatenate(rows)
+            joined = [Law.joined([part[i] for part in laws]) for i in range(y.shape[1])]
+            kept = self._joined = y, joined
+        return kept
+
+    # --- answers ---
+
+    def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:  # noqa: ARG002
+        """Return rows of the pool that meet the question.
+
+        One condition is the pivot. Rows that meet the conditions before the pivot are kept. Each row's weight is the
+        probability that its pivot column meets the pivot condition. Columns after the pivot are drawn, with weights for
+        later conditions. The pivot is the last condition that leaves ``size`` effective rows, or else the condition
+        that leaves the most.
+        """
+        walk = question.walk
+        pivot, rows, log_weight, seen = self._pivot(question, size)
+        later = walk.last > pivot or pivot in walk.checks
+        count = WALKED if later else DRAWN_ON
+        while True:
+            begun = self._walked(walk, pivot, rows, log_weight, seen, count, generator)
+            reached = effective_size(begun.particles.log_weight)
+            if not reached and count >= min(MOST_WALKED, len(rows)):
+                raise question.none_drawn()
+            if not later or reached >= size or count >= min(MOST_WALKED, len(rows)):
+                return begun
+            count = int(min(MOST_WALKED, 1.2 * count * size / max(reached, 1.0)))
+
+    def _pivot(self, question: Question, enough: float) -> tuple[int, NDArray[np.int64], Floats, int]:
+        """Return the pivot, the pool's rows that meet earlier conditions, their log weights, and the rows tried."""
+        walk = question.walk
+        best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
+        conditioned = sorted(walk.sets)
+        for i in reversed(conditioned):
+            seen = min(FIRST_ROWS, self.size)
+            rows, log_weight = self._weighed(walk, i, 0, seen)
+            while effective_size(log_weight) < enough and seen < self.size:
+                more = self._weighed(walk, i, seen, min(4 * seen, self.size))
+                rows, log_weight = (np.concatenate(pair) for pair in zip((rows, log_weight), more, strict=True))
+                seen = min(4 * seen, self.size)
+            size = effective_size(log_weight)
+            worth = min(size, MOST_WALKED) * LOST ** sum(j > i for j in conditioned)
+            if best is None or worth > best[0]:
+                best = worth, i, rows, log_weight, seen
+            if best[0] >= enough:
+                break
+        if best is None or not best[0]:
+            raise question.none_drawn()
+        return best[1:]
+
+    def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
+        y, _ = self.all()
+        rows = np.arange(first, min(last, len(y)))
+        for i in sorted(walk.sets):
+            if i < pivot:
+                rows = rows[walk.sets[i].contains(y[rows, i])]
+        rows = rows[walk.keeps(y[rows], pivot)]
+        if not len(rows):
+            return rows, np.empty(0)
+        return rows, self.all()[1][pivot].take(rows).log_mass(walk.cells(pivot))
+
+    @torch.no_grad()
+    def _walked(
+        self,
+        walk: Walk,
+        pivot: int,
+        rows: NDArray[np.int64],
+        log_weight: Floats,
+        seen: int,
+        count: int,
+        generator: torch.Generator,
+    ) -> Begun:
+        """Thin the rows to ``count``, and draw their columns from the pivot to the last condition."""
+        y, laws = self.all()
+        kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
+        chosen = rows[kept]
+        particles = walk.begun(y[chosen], pivot)
+        walk.draw(particles, pivot, laws[pivot].take(chosen), generator)
+        particles.log_weight = np.where(np.isfinite(particles.log_weight), log_kept, -math.inf)
+        for i in range(pivot + 1, walk.last + 1):
+            walk.step(particles, i, generator)
+        if walk.last > pivot or pivot in walk.checks:
+            return Begun(particles, walk.last + 1, seen)
+        return Begun(particles, pivot + 1, seen, early=(y[rows], log_weight), before=pivot)
+
+
+def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int64], Floats]:
+    """Return at most ``n`` distinct rows and their log weights.
+
+    Heavy rows keep their weights. Light rows are kept at random and get one common weight. Sums of weights keep their
+    expectation.
+
+    >>> kept, log_weight = thinned(np.log(np.array([8.0, 1.0, 1.0, 1.0, 1.0])), 3, 0.5)
+    >>> kept.tolist(), np.exp(log_weight).round(6).tolist()
+    ([0, 2, 4], [8.0, 2.0, 2.0])
+    """
+    there = np.flatnonzero(np.isfinite(log_weight))
+    if len(there) <= n:
+        return there, log_weight[there]
+    top = float(log_weight.max())
+    w = np.exp(log_weight[there] - top)
+    falling = np.sort(w)[::-1]
+    rest = np.cumsum(falling[::-1])[::-1]  # sum of each weight and all smaller weights
+    heavy = np.arange(n)
+    common = rest[:n] / (n - heavy)  # common weight of light rows, for each number of heavy rows
+    enough = falling[:n] <= common
+    threshold = float(common[int(np.argmax(enough))]) if enough.any() else float(falling[n - 1])
+    ends = np.cumsum(np.minimum(w / threshold, 1.0))
+    before = np.concatenate([[0.0], ends[:-1]])
+    taken = np.floor(ends + uniform - 1e-9) > np.floor(before + uniform - 1e-9)
+    taken |= w >= threshold
+    return there[taken], np.maximum(log_weight[there][taken], math.log(threshold) + top)

@@ -1,0 +1,188 @@
+"""All conditions and constraints of a query, resolved to sets of values, computed columns and checks of rows.
+
+Both kinds count alike. The last column of a sum is computed, with weight 1, or 0 if the value is not in its set. A row
+that breaks another constraint, or whose sum the last column cannot hold, has weight 0. Queries do not change the
+training of the model. :mod:`cubicflow.tables.query.strategies` answers questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+
+from cubicflow.tables.arrow_types import shown
+from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.cells import WordCells
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
+from cubicflow.tables.query.constant_column import meets
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.sums import checks_of, computed_columns
+from cubicflow.tables.query.walk import Walk
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.sets import Set
+from cubicflow.tables.table_error import TableError, some
+
+
+class Question:
+    """Conditions and constraints on the columns of a fitted model.
+
+    Args:
+        model, encoder: the model and the cell encoder of a :class:`~cubicflow.tables.fitted.FittedTable`.
+        given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.query.conditions`). Every context
+            column needs an equality.
+        constraints: constraints that rows keep. Sums are computed.
+        complete: whether every column must be present.
+        drops: whether the caller drops rows that break a constraint. Such rows then keep their weight here.
+    """
+
+    def __init__(
+        self,
+        model: ColumnsModel,
+        encoder: CellEncoder,
+        given: Given,
+        constraints: Sequence[Constraint] = (),
+        *,
+        complete: bool = False,
+        drops: bool = False,
+    ) -> None:
+        self.constraints = constraints
+        self.conditions = read_conditions(given, encoder.schema)
+        self.context_values = _context(encoder.schema, self.conditions)
+        context, self.context_columns = encoder.context_from(self.context_values, 1)
+        sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
+        self.walk = Walk(model, encoder, sets, None if context is None else context[0])
+        self.walk.computed = computed_columns(self.walk, constraints)
+        self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
+        for i in self.walk.sets:
+            if self.walk.cells(i).is_impossible:
+                raise TableError(
+                    f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-300, since column "
+                    f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
+                )
+
+    def with_set(self, i: int, only: Set) -> Question:
+        """Return the same question with another set for the model's column i."""
+        return self._with_sets({**self.walk.sets, i: only})
+
+    def unconditioned(self) -> Question:
+        """Return the question with the same constraints and without sets."""
+        return self._with_sets({})
+
+    def _with_sets(self, sets: dict[int, Set]) -> Question:
+        other, walk = copy(self), self.walk
+        other.walk = Walk(walk.model, walk.encoder, sets, walk.context, {}, walk.computed, walk.checks)
+        return other
+
+    def _about(self, i: int) -> list[Condition]:
+        name = self.walk.columns[i].name
+        return [condition for condition in self.conditions if condition.column == name] or self.conditions
+
+    @property
+    def texts(self) -> list[str]:
+        return [condition.text for condition in self.conditions]
+
+    @property
+    def has_density(self) -> bool:
+        """Whether the probability is a density, because a condition is a single real number."""
+        return any(self.walk.cells(i).is_density for i in self.walk.sets)
+
+    # --- errors ---
+
+    @property
+    def asked(self) -> str:
+        """The conditions and constraints as text for messages."""
+        limits = f"constraints {some([each.text for each in self.constraints])}" if self.walk.checks else ""
+        return " with ".join(part for part in (texts_of(self.conditions), limits) if part)
+
+    def impossible(self) -> TableError:
+        """Return the error for a question that no row meets."""
+        return TableError(f"{self.asked}: no row meets all of them; their probability is 0")
+
+    def none_drawn(self) -> TableError:
+        """Return the error for a question that no row of a sample meets."""
+        also = " and keeps the constraints of the fit" if self.constraints else ""
+        return TableError(f"none of the drawn rows meets these conditions{also}; widen the conditions")
+
+
+def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, object]:
+    """Return the values of the context columns. Each value must come from one equality."""
+    names = {column.name for column in schema.context}
+    found: dict[str, object] = {}
+    for condition in conditions:
+        if condition.column not in names:
+            continue
+        if condition.relation != "=":
+            raise TableError(
+                f"condition {condition.text!r}: column {condition.column!r} is a context column, which has no "
+                "distribution in the model; give it one value"
+            )
+        if condition.column in found:
+            raise TableError(f"context column {condition.column!r} is given twice; give it once")
+        found[condition.column] = condition.values[0]
+    return found
+
+
+def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:
+    """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
+
+    If ``complete``, every column that can have missing values must be present.
+    """
+    sets: dict[str, Set] = {}
+    if complete:
+        with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]
+        conditions = [*conditions, *(Condition(name, "present", (), f"{name} is not missing") for name in with_gaps)]
+    for condition in conditions:
+        column = column_of(encoder.schema, condition)
+        if column.role == "constant":
+            check_constant(encoder.schema, condition)
+        if column.role != "model":
+            continue
+        new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
+        if column.name in sets:
+            new = sets[column.name] & new
+        if new.is_empty:
+            about = [each for each in conditions if each.column == column.name]
+            raise TableError(
+                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets all of them; "
+                "leave one out"
+            )
+        sets[column.name] = new
+    return {encoder.order.index(name): each for name, each in sets.items()}
+
+
+def check_constant(schema: Schema, condition: Condition) -> None:
+    """Raise TableError if the value of a constant column does not meet a condition."""
+    column = schema[condition.column]
+    if not meets(column, condition):
+        value = shown(column.decode(np.zeros(1)))[0]
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} is always {value}; leave the condition out"
+        )
+
+
+def _with_determinants(encoder: CellEncoder, sets: dict[int, Set], conditions: Sequence[Condition]) -> dict[int, Set]:
+    """Return the sets, with smaller sets for columns that determine a conditioned column.
+
+    For example, a condition on the county leaves only the towns of that county.
+    """
+    order = encoder.order
+    for rule in sorted(encoder.rules, key=lambda rule: -order.index(rule.dependent)):
+        within = sets.get(order.index(rule.dependent))
+        cells = encoder.cells[rule.determinant]
+        if within is None or not isinstance(cells, WordCells):
+            continue
+        i, keys = order.index(rule.determinant), np.asarray(rule.keys)
+        kept = np.ones(len(cells.kinds) + 1, np.bool_)  # words, then the missing value; a rule may lack some of them
+        kept[np.where(np.isnan(keys), -1, keys).astype(np.int64)] = within.contains(np.asarray(rule.values))
+        allowed = Set.codes(kept[:-1], gap=cells.gaps and bool(kept[-1]))
+        sets[i] = sets[i] & allowed if i in sets else allowed
+        if sets[i].is_empty:
+            raise TableError(
+                f"{texts_of(conditions)} contradict one another: {rule.determinant!r} determines {rule.dependent!r}, "
+                "and no row of the fitted table has both; leave one out"
+            )
+    return sets

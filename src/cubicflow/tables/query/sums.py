@@ -1,0 +1,138 @@
+"""Constraints in a walk through the columns: sums are computed, and rows that break a constraint are found.
+
+The last column of a sum, in the model's order, is computed from the other columns. A row is checked at the last column
+of each constraint. Sums are checked too: the last column may not hold the computed value, such as a negative number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats, is_date
+from cubicflow.tables.cell_encoder import with_gaps
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.query.constraints import Constraint, LinearConstraint, number_of
+from cubicflow.tables.query.walk import Check, Computed, Walk
+
+
+def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
+    """Return, for the last column of every sum, a function that computes it from the plain numbers of earlier columns.
+
+    Sums with dates, and sums with columns that are neither modelled nor constant, are left out.
+    """
+    found: dict[int, Computed] = {}
+    for constraint, modelled in _sums(walk, constraints):
+        found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
+    return found
+
+
+def solved_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, list[Computed]]:
+    """Return, for every column of the sums of :func:`computed_columns`, functions that compute it from the other
+    columns.
+    """
+    found: dict[int, list[Computed]] = {}
+    for constraint, modelled in _sums(walk, constraints):
+        for i in modelled:
+            found.setdefault(i, []).append(_function(walk, constraint, i))
+    return found
+
+
+def _sums(walk: Walk, constraints: Sequence[Constraint]) -> Iterator[tuple[LinearConstraint, list[int]]]:
+    """Yield the sums that can be computed, with their columns in the model's order."""
+    for constraint in constraints:
+        if not isinstance(constraint, LinearConstraint) or constraint.relation != "=":
+            continue
+        schema, order = walk.encoder.schema, walk.encoder.order
+        others = [name for name in constraint.names if name not in order]
+        modelled = [order.index(name) for name in constraint.names if name in order]
+        has_dates = any(is_date(schema[name].arrow_type) for name in constraint.names)
+        if modelled and not has_dates and all(schema[name].role == "constant" for name in others):
+            yield constraint, modelled
+
+
+def checks_of(
+    walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array] | None = None
+) -> dict[int, Check]:
+    """Return, for the last column of every constraint, a function that finds the rows which keep the constraint.
+
+    ``given`` holds the values of the context columns, one row for all or one for each row. A copy is always kept, so it
+    needs no check.
+    """
+    order, groups = walk.encoder.order, dict[int, list[Constraint]]()
+    for constraint in constraints:
+        if not _is_copy(walk, constraint):
+            last = max((order.index(name) for name in constraint.names if name in order), default=0)
+            groups.setdefault(last, []).append(constraint)
+    return {last: _check(walk, group, given or {}) for last, group in groups.items()}
+
+
+def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array]) -> Check:
+    schema, order = walk.encoder.schema, walk.encoder.order
+    names = {name for constraint in constraints for name in constraint.names}
+
+    def keeps(y: Floats) -> NDArray[np.bool_]:
+        rows, first = {}, pa.array(np.zeros(len(y), np.int64))
+        for name in names:
+            if name in order:
+                rows[name] = with_gaps(schema[name], y[:, order.index(name)])
+            elif name in given:
+                rows[name] = given[name].take(first) if len(given[name]) == 1 else given[name]
+            else:
+                rows[name] = schema[name].decode(np.zeros(len(y)))
+        kept = np.ones(len(y), np.bool_)
+        for constraint in constraints:
+            kept &= ~constraint.broken(rows, schema)
+        return kept
+
+    return keeps
+
+
+def _is_copy(walk: Walk, constraint: Constraint) -> bool:
+    """Return whether a constraint computes one column from another that holds the same numbers."""
+    if not isinstance(constraint, LinearConstraint) or len(constraint.names) != 2 or constraint.bound:
+        return False
+    if constraint.relation != "=" or sorted(constraint.factors) != [-1, 1]:
+        return False
+    one, other = (walk.encoder.order.index(name) if name in walk.encoder.order else -1 for name in constraint.names)
+    return (
+        max(one, other) in walk.computed
+        and min(one, other) >= 0
+        and walk.coders[one].cells == walk.coders[other].cells
+        and replace(walk.columns[one], name="") == replace(walk.columns[other], name="")
+    )
+
+
+def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
+    column, cells, order = walk.columns[i], walk.coders[i].cells, walk.encoder.order
+
+    def compute(y: Floats) -> Floats:
+        values: Mapping[str, Floats] = {
+            name: _values(walk, name, y[:, order.index(name)] if name in order else np.zeros(len(y)))
+            for name in constraint.names
+            if name != column.name
+        }
+        value = constraint.solve(column.name, values)
+        gap = np.isnan(value)
+        value = np.where(gap, 0.0, value)
+        if isinstance(column, Gridded):
+            value = np.round(value, column.grid.decimals)
+        found = column.rounded(column.encode_any(pa.array(value)))
+        is_valid = ~gap & np.isfinite(found)
+        found = np.where(is_valid, found, np.inf)
+        return np.where(
+            cells.encode(found)[:, 0] >= 0, found, np.inf
+        )  # inf: the column must be drawn, also for unseen values
+
+    return compute
+
+
+def _values(walk: Walk, name: str, y: Floats) -> Floats:
+    """Return the values of plain numbers; NaN for a missing value."""
+    column = walk.encoder.schema[name]
+    gap = np.isnan(y)
+    return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))

@@ -1,0 +1,232 @@
+"""Particles: weighted rows that are drawn column by column inside sets (sequential importance sampling).
+
+A particle is the beginning of a row: the plain numbers of the columns so far, and a log weight. In a column without a
+set, a value is drawn from the conditional distribution, and the weight stays. In a column with a set, a value is drawn
+from the conditional distribution inside the set, and the weight is multiplied by the probability of the set. So the
+mean weight of independent particles is an unbiased estimate of the probability of all sets together, and weighted
+particles follow the distribution of rows inside the sets. Particles are never resampled between columns: they stay
+independent, so the spread of their weights gives a valid standard error.
+
+A column that earlier columns determine, by a rule or as the last column of a sum, gets the determined value. The value
+has weight 1; the weight becomes 0 if the value is not in the set, or if the row breaks a constraint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cubicflow import weights
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.cells import UNSEEN
+from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.model.law import Law
+from cubicflow.tables.schema.sets import Set
+
+Computed = Callable[[Floats], Floats]
+Check = Callable[[Floats], NDArray[np.bool_]]
+
+
+class Tilt(NamedTuple):
+    """Factors of the strata of a column, and the knots of [0, 1] that split its numbers into strata."""
+
+    factors: Floats
+    knots: Floats
+
+
+@dataclass
+class Particles:
+    """The beginnings of N rows. ``y`` (N, D) holds plain numbers in the model's order; NaN before a column is drawn."""
+
+    y: Floats
+    log_weight: Floats
+    tokens: Tensor  # (N, C + i, E)
+    kinds: Tensor  # (N, D)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: NDArray[np.int64]) -> Particles:
+        """Return the particles at the indices ``rows``, which may repeat."""
+        indices = torch.from_numpy(rows).to(self.tokens.device)
+        return Particles(self.y[rows], self.log_weight[rows], self.tokens[indices], self.kinds[indices])
+
+
+@dataclass
+class Walk:
+    """A sampler of particles that goes through the columns of a model, inside sets.
+
+    Attributes:
+        sets: the sets, by the index of their columns in the model's order.
+        tilts: the tilts of some columns, by the same index.
+        context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
+        computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
+            order, and return inf for rows in which the column must be drawn.
+        checks: functions that return which rows keep the constraints whose last column is column i. They take plain
+            numbers (N, D) in the model's order. The weight of the other rows becomes 0 at column i.
+    """
+
+    model: ColumnsModel
+    encoder: CellEncoder
+    sets: Mapping[int, Set]
+    context: Floats | None = None
+    tilts: dict[int, Tilt] = field(default_factory=dict)
+    computed: Mapping[int, Computed] = field(default_factory=dict)
+    checks: Mapping[int, Check] = field(default_factory=dict)
+    _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        order = self.encoder.order
+        names = [column.name for column in self.encoder.columns]
+        self.columns = [self.encoder.columns[names.index(name)] for name in order]
+        self.coders = [coder_of(column, self.encoder.cells[column.name]) for column in self.columns]
+        self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
+        self.places = [names.index(name) for name in order]  # index in the table's order of each column
+
+    @property
+    def last(self) -> int:
+        """The index of the last column with a set or a check; -1 if there is none. Later columns keep all weights."""
+        return max((*self.sets, *self.checks), default=-1)
+
+    def set_of(self, i: int) -> Set:
+        """Return the set of column i; everything if it has none."""
+        return self.sets[i] if i in self.sets else Set.everything(gap=self.coders[i].cells.gaps)
+
+    def knots(self, i: int) -> Floats:
+        """Return the knots of [0, 1] that split the numbers of column i into strata."""
+        return self.tilts[i].knots if i in self.tilts else KNOTS
+
+    def cells(self, i: int) -> SetCells:
+        """Return the cells of the set of column i, split at its knots if it is tilted."""
+        knots = self.tilts[i].knots if i in self.tilts else None
+        key = i, b"" if knots is None else knots.tobytes()
+        if key not in self._cells:
+            self._cells[key] = self.coders[i].of(self.set_of(i), knots)
+        return self._cells[key]
+
+    def only(self, i: int) -> float | None:
+        """Return the only value in the set of column i; None if the set has several values."""
+        return self.sets[i].only if i in self.sets else None
+
+    @torch.no_grad()
+    def law(self, i: int, particles: Particles) -> Law:
+        """Return the distribution of column i given the earlier columns of particles."""
+        log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
+        fixed = self.determined(particles.y, i) if self.is_determined(i) else None
+        return Law(self.coders[i], log_outcomes, params, fixed)
+
+    def start(self, n: int = 1) -> Particles:
+        """Return n particles before the first column."""
+        device = self.model.positions.device
+        tokens = self.model.positions.new_empty(n, 0, self.model.positions.shape[1])
+        if self.context is not None:
+            cells = self.encoder.context_inputs(np.broadcast_to(self.context, (n, self.context.shape[-1])))
+            tokens = self.model.tokens(torch.from_numpy(cells).to(device).unflatten(1, (-1, 4)))
+        kinds = torch.full((n, len(self.columns)), UNSEEN, device=device)
+        return Particles(np.full((n, len(self.columns)), np.nan), np.zeros(n), tokens, kinds)
+
+    def begun(self, y: Floats, upto: int) -> Particles:
+        """Return particles with the first ``upto`` columns of rows (N, D) and equal weights."""
+        found = self.start(len(y))
+        for i in range(upto):
+            self.settle(found, i, y[:, i])
+        return found
+
+    @torch.no_grad()
+    def step(self, particles: Particles, i: int, generator: torch.Generator) -> None:
+        """Draw column i of every particle. The particles are changed in place."""
+        self.draw(particles, i, self.law(i, particles), generator)
+
+    def draw(self, particles: Particles, i: int, law: Law, generator: torch.Generator) -> None:
+        """Draw column i of every particle from its law. The particles are changed in place.
+
+        A column that determines others, and has no set, gets values of the training rows only.
+        """
+        cells, log_tilt = self.cells(i), None
+        if i in self.tilts:
+            log_tilt = np.log(self.tilts[i].factors)[self.coders[i].strata_of(cells, self.knots(i))][None]
+        y, log_weight = law.draw(cells, generator, log_tilt)
+        if i not in self.sets:
+            free = np.isposinf(law.fixed) if law.fixed is not None else True
+            y = np.where(free, self.encoder.with_known_determinants(i, y), y)
+        self.settle(particles, i, y, log_weight)
+        self.check(particles, i)
+
+    def is_determined(self, i: int) -> bool:
+        """Return whether earlier columns can determine column i, by a rule or as the last column of a sum."""
+        return i in self.rules or i in self.computed
+
+    def determined(self, y: Floats, i: int) -> Floats:
+        """Return the value of column i that earlier columns determine in every row (N, D); inf where it is drawn."""
+        drawn = np.full(len(y), np.inf)
+        if i in self.rules:
+            determinant, rule = self.rules[i]
+            return rule.apply(y[:, determinant], drawn)
+        return self.computed[i](y) if i in self.computed else drawn
+
+    def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
+        """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
+        kept = np.ones(len(y), np.bool_)
+        for i, check in self.checks.items():
+            if stop is None or i < stop:
+                kept &= check(y)
+        return kept
+
+    def check(self, particles: Particles, i: int) -> None:
+        """Set the weight of particles that break a constraint at column i to 0. The particles are changed in place."""
+        if i in self.checks:
+            particles.log_weight = np.where(self.checks[i](particles.y), particles.log_weight, -math.inf)
+
+    def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
+        """Set column i of every particle and add the log weights. The particles are changed in place."""
+        cells = torch.from_numpy(self.coders[i].cells.encode(y)).to(particles.tokens.device)
+        particles.y[:, i] = y
+        particles.log_weight = particles.log_weight + log_weight
+        particles.kinds[:, i] = cells[:, 0].long()
+        first = len(self.encoder.schema.context) + i
+        with torch.no_grad():
+            token = self.model.tokens(cells[:, None], first)
+        particles.tokens = torch.cat([particles.tokens, token], dim=1)
+
+    def run(self, n: int, stop: int, generator: torch.Generator) -> Particles:
+        """Return ``n`` independent particles with columns 0 .. ``stop`` - 1."""
+        particles = self.start()  # one particle represents all until a column can take several values
+        for i in range(stop):
+            if len(particles) < n and self.only(i) is None:
+                particles = particles.take(np.zeros(n, np.int64))
+            self.step(particles, i, generator)
+        return particles if len(particles) == n else particles.take(np.zeros(n, np.int64))
+
+    def to_table(self, y: Floats) -> Floats:
+        """Return plain numbers (N, D) in the table's order instead of the model's."""
+        found = np.empty_like(y)
+        found[:, self.places] = y
+        return found
+
+
+def effective_size(log_weight: Floats) -> float:
+    """Return the effective sample size of weights, (sum w)^2 / sum w^2; 0 if all weights are 0.
+
+    >>> effective_size(np.log([1.0, 1.0, 2.0]))
+    2.6666666666666665
+    """
+    top = log_weight.max(initial=-math.inf)
+    return 0.0 if top == -math.inf else weights.effective_size(np.exp(log_weight - top))
+
+
+def resample(log_weight: Floats, n: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return the indices of ``n`` particles, drawn in proportion to their weights by systematic resampling.
+
+    >>> resample(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
+    [0, 0, 1, 2]
+    """
+    return weights.systematic(np.exp(log_weight - log_weight.max()), n, generator.random())
