@@ -17,8 +17,8 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cells import ALONE, CELL, Cells, learn_cells
 from cubicflow.tables.dependencies import Rule, find_rules, order_of
 from cubicflow.tables.encoder import Numbers, given_columns, table_rows
+from cubicflow.tables.independent import log_alone, read_shares, shares_of
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
@@ -196,12 +196,8 @@ class CellEncoder(PlainReader):
         if len(self.order) == 1 and not self.schema.context:
             return None
         cells = self.inputs(y).reshape(len(y), len(self.order), CELL)
-        kinds = cells[:, :, 0].astype(np.int64)
-        result: Floats = cells[:, :, 3].sum(axis=1)
-        for i, name in enumerate(self.order):
-            log_shares = np.log(np.asarray(self.shares[name]))
-            result += np.where(kinds[:, i] >= 0, log_shares[np.maximum(kinds[:, i], 0)], 0)
-        return result
+        found: Floats = np.sum([log_alone(cells[:, i], self.shares[name]) for i, name in enumerate(self.order)], axis=0)
+        return found
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
         """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
@@ -279,33 +275,11 @@ class CellEncoder(PlainReader):
         if not isinstance(rules, list):
             raise TableError("rules should be a list")
         cells = {name: Cells.from_json(item) for name, item in value["cells"].items()}
-        shares = _read_shares(value.get("shares"))
+        shares = read_shares(value.get("shares"))
         encoder = cls(schema, cells, order, shares, [Rule.from_json(rule, order) for rule in rules])
         for column in (*schema.model, *schema.context):
             cells[column.name].check(column)
         return encoder
-
-
-def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> tuple[float, ...]:
-    """Return the shares of a column's outcomes among rows of plain numbers (N,), all above 0."""
-    kinds = cells.encode(y)[:, 0].astype(np.int64)
-    seen = kinds >= 0
-    counts = np.bincount(kinds[seen], None if weights is None else weights[seen], cells.outcomes) + PRIOR
-    return tuple((counts / counts.sum()).tolist())
-
-
-def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
-    """Return shares read from JSON. Raises TableError for anything invalid."""
-    if not isinstance(value, dict):
-        raise TableError("shares should be numbers for every column")
-    try:
-        found = {name: tuple(map(float, shares)) for name, shares in value.items()}
-    except (TypeError, ValueError, OverflowError):
-        raise TableError("shares should be numbers for every column") from None
-    for name, shares in found.items():
-        if not shares or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:
-            raise TableError(f"the shares of column {name!r} should be above 0 and sum to 1")
-    return found
 
 
 def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -274,8 +274,11 @@ FORMS: dict[str, type[Cells]] = {cells.form: cells for cells in (WordCells, Numb
 # --- learning ---
 
 
-def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
-    """Return the cells of a column, learned from its plain numbers (N,) in the training rows and from their weights."""
+def learn_cells(column: Column, y: Floats, weights: Floats | None, *, atoms: bool = True) -> Cells:
+    """Return the cells of a column, learned from its plain numbers (N,) in the training rows and from their weights.
+
+    ``atoms`` tells whether real numbers with many rows get a probability of their own.
+    """
     present = np.isfinite(y)
     gaps = not bool(present.all())
     counted = None if weights is None else weights[present]
@@ -303,7 +306,7 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
         ends = None if low is None else math.ceil(low - 1e-6), None if high is None else math.ceil(high) - 1
         return _steps(values, counted, ends, gaps, unseen)
     low = 0.0 if low is None and never_negative(values) else low
-    return _reals(values, counted, (low, high), gaps, unseen)
+    return _reals(values, counted, (low, high), gaps, unseen, find_atoms(values, counted) if atoms else np.empty(0))
 
 
 def never_negative(values: Floats) -> bool:
@@ -340,8 +343,7 @@ def _steps(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unsee
     return NumberCells(gaps, unseen, scale_of_codes(counts, ends, atoms), atoms, listed)
 
 
-def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
-    atoms = find_atoms(values, weights)
+def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float, atoms: Floats) -> NumberCells:
     smooth = ~np.isin(values, atoms)
     rest = values[smooth]
     if len(rest) < 2 or rest.min() == rest.max():  # too few values for a scale without the atoms

@@ -137,7 +137,7 @@ class FittedTable(SampledTable):
             "split": self.split.to_json(),
             "parts": self.parts,
             "schema": self.schema.to_json(),
-            **({} if self.independent is None else {"independent": self.independent.to_json()}),
+            **({} if self.independent is None else {"marginals": self.independent.to_json()}),
             **({"reading": reading} if (reading := self.reading.to_json()) else {}),
             **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
         }
@@ -153,8 +153,8 @@ class FittedTable(SampledTable):
             schema, split = Schema.from_json(section.get("schema")), Split.from_json(section.get("split"))
             reading = Reading.from_json(section.get("reading", {}))
             missing = Missing(section.get("missing"))  # type: ignore[arg-type] # raises for any other value
-            known = "independent" in section
-            independent = IndependentColumns.from_json(section["independent"], schema.model) if known else None
+            known = "marginals" in section
+            independent = IndependentColumns.from_json(section["marginals"], schema.model) if known else None
             constraints = constraints_from_json(section.get("constraints", []), schema)
             if "columns" in section:
                 cells = CellEncoder.from_json(schema, section["columns"])

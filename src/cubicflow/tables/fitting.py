@@ -161,7 +161,7 @@ def fit_table(
     fitted.all_constraints()  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         # Use the marginals of the original run: older versions stored none, and another machine may round differently.
-        kept = before.get("independent")
+        kept = before.get("marginals")
         fitted = replace(
             fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
         )
