@@ -139,7 +139,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         check_is_fitted(self)
         encoder = self._encoder if self.cells_ is None else self.cells_
         numbers = inputs.read(encoder, self._x_table(X, gaps=self.cells_ is not None))
-        return score_numbers(self.flow_, encoder, numbers)
+        return score_numbers(self.flow_, encoder, numbers).log_p
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
         """Return the mean log likelihood of the rows."""

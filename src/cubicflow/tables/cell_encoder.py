@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -150,18 +150,6 @@ class CellEncoder(PlainReader):
 
     # --- plain numbers to cells ---
 
-    def unseen(self, y: Floats) -> Counter[str]:
-        """Return for each column the number of cells with a value that no training row had."""
-        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
-        counts = (kinds < 0).sum(axis=0).tolist()
-        return Counter({name: count for name, count in zip(self.order, counts, strict=True) if count})
-
-    def first_unseen(self, y: Floats) -> tuple[int, str]:
-        """Return the first row with a value that no training row had, and the column of that value."""
-        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
-        row, i = np.argwhere(kinds < 0)[0].tolist()
-        return row, self.order[i]
-
     def inputs(self, y: Floats) -> Floats:
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
         pairs = zip(self.order, self._places, strict=True)
@@ -187,16 +175,26 @@ class CellEncoder(PlainReader):
         """Return an empty array (rows, 0): a model of columns dequantises no column."""
         return np.empty((rows, 0))
 
-    def log_independent(self, y: Floats) -> Floats | None:
-        """Return log p of rows of plain numbers (N, D) under independent columns, each distributed as in the training
-        rows.
+    @property
+    def has_dependence(self) -> bool:
+        """Whether a column can depend on another: a single column without context cannot."""
+        return len(self.order) > 1 or bool(self.schema.context)
 
-        Returns None for a single column without context: it has nothing to depend on.
-        """
-        if len(self.order) == 1 and not self.schema.context:
-            return None
-        cells = self.inputs(y).reshape(len(y), len(self.order), CELL)
-        found: Floats = np.sum([log_alone(cells[:, i], self.shares[name]) for i, name in enumerate(self.order)], axis=0)
+    @cached_property
+    def gaps(self) -> list[int]:
+        """The kind of a missing value in each column, in the model's order; UNSEEN if training rows had none."""
+        return [self.cells[name].gap for name in self.order]
+
+    @cached_property
+    def log_seen(self) -> list[float]:
+        """The log probability of all values that training rows had, for each column in the model's order."""
+        return [math.log1p(-self.cells[name].unseen) for name in self.order]
+
+    def log_independent(self, cells: Floats) -> Floats:
+        """Return log p of rows of cells (N, 4 D) under independent columns, distributed as in the training rows."""
+        columns = cells.reshape(len(cells), -1, CELL)
+        each = [log_alone(columns[:, i], self.shares[name]) for i, name in enumerate(self.order)]
+        found: Floats = np.sum(each, axis=0)
         return found
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:

@@ -206,11 +206,16 @@ class ColumnsModel(nn.Module):
             result = result.index_add(1, index, torch.where(kind.index_select(1, index) == 0, found, 0))
         return result
 
-    def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
+    def log_presence(
+        self, x: Tensor, gaps: Sequence[int], log_seen: Sequence[float], context: Tensor | None = None
+    ) -> Tensor:
         """Return, for each cell, the log probability of its state in x, missing or present: (N, D).
 
-        ``gaps`` holds the kind of a missing value in each column, or -1 for a column without missing values, whose log
-        probability is 0.
+        Args:
+            gaps: the kind of a missing value in each column, or -1 for a column without missing values, whose log
+                probability is 0.
+            log_seen: for each column, the log probability of all values that training rows had. Values that no
+                training row had are present.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
@@ -220,7 +225,7 @@ class ColumnsModel(nn.Module):
                 columns.append(x.new_zeros(x.shape[0]))
                 continue
             kind = cells[:, self._num_context :, 0].long()
-            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
+            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap] + log_seen[i]
             is_gap = cells[:, self._num_context + i, 0] == gap
             columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
         return torch.stack(columns, dim=1)

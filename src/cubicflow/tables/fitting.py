@@ -186,7 +186,8 @@ def score_part(fitted: FittedTable, rows: TableRows) -> Score:
     score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        score.update(fitted.log_likelihood(numbers), fitted.log_independent(numbers.y), numbers.weights)
+        scored = fitted.scored(numbers)
+        score.update(scored.log_p, scored.baseline, numbers.weights)
     return score.result()
 
 
