@@ -1,9 +1,9 @@
-"""The report of figure 2: a table of the densities, and a paragraph on what limits their sharpness."""
+"""The report of figure 2: a table of the densities, and how to read it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.markdown import markdown_table
@@ -20,8 +20,8 @@ def density_table(rows: Sequence[Row]) -> str:
     '| density | log likelihood, nats | truth '
     """
     header = [
-        *("density", "log likelihood, nats", "truth", "gap", "gap on training points", "blocks, pixels"),
-        *("gap of a histogram (blocks, pixels)", "parameters", "steps", "minutes of training"),
+        *("density", "log likelihood, nats", "truth", "gap", "gap on training points", "cost of the points"),
+        *("blocks, pixels", "gap of a histogram (blocks, pixels)", "parameters", "steps", "minutes of training"),
     ]
     lines = [
         [
@@ -30,6 +30,7 @@ def density_table(rows: Sequence[Row]) -> str:
             f"{row['truth']:.3f}",
             f"{row['gap']:.4f} ± {row['gap_error']:.4f}",
             f"{row['training_gap']:.4f} ± {row['training_gap_error']:.4f}",
+            _cost_of_points(row),
             block_range(row),
             f"{row['histogram_gap']:.4f} ({row['histogram_blocks']})",
             f"{row['parameters']:,}",
@@ -58,38 +59,24 @@ def block_range(row: Row) -> str:
     return f"{_pixels(row['blocks'])} ({low} to {'the whole square' if high is None else _pixels(high)})"
 
 
-def what_limits(record: Mapping[str, Any]) -> str:
-    """Return the paragraph on the sharpness of the densities; empty for an old record without these measurements.
-
-    >>> what_limits({"results": {"densities": [{"density": "Gauss", "gap": 0.01}]}, "settings": {}})
-    ''
-    """
-    rows, settings = record["results"]["densities"], record["settings"]
-    if not all("blocks" in row for row in rows):
-        return ""
-    points, pixels = settings["points"], settings["pixels"]
-
-    def each(describe: Callable[[Row], str]) -> str:
-        return "; ".join(f"{row['density']} {describe(row)}" for row in rows)
-
+def how_to_read(settings: Mapping[str, Any]) -> str:
+    """Return a paragraph on the columns of the table."""
+    points, pixels, unseen = settings["points"], settings["pixels"], settings["test_points"]
     return (
-        f"What limits the sharpness: {points:,} points on {pixels} x {pixels} pixels are {points / pixels**2:.1f} "
-        "points a pixel. The true density, averaged over square blocks, has the same gap as the flow for blocks with a "
-        "side of this many pixels (in brackets: for the gap minus and plus two standard errors): "
-        f"{each(block_range)}. A histogram of the same points has a gap on unseen points of "
-        f"{each(lambda row: '{histogram_gap:.4f} with blocks of {histogram_blocks} pixels'.format(**row))}. The block "
-        "size, and the constant added to every count, are chosen by leave-one-out cross-validation. On the training "
-        "points, the flow's gap is "
-        f"{each(lambda row: '{training_gap:.4f} ± {training_gap_error:.4f}'.format(**row))}. Half the difference of a "
-        "flow's two gaps is approximately the cost of a finite number of points. The rest is what the flow cannot "
-        f"express or did not learn. By this estimate, the points cost {each(_cost_of_points)}."
+        f"The gap is the distance from the true density's log likelihood, in nats, on {unseen:,} unseen points. Half "
+        "the difference of the gaps on unseen and on training points is about the cost of a finite number of points: "
+        f"{points:,} points on {pixels} x {pixels} pixels are {points / pixels**2:.1f} points a pixel. The rest is "
+        "what the flow cannot express or did not learn. The true density, averaged over square blocks with a side of "
+        "this many pixels, has the gap of the flow (in brackets: that gap minus and plus two standard errors). The "
+        "histogram has the same points; its blocks, and the constant added to every count, are chosen by leave-one-out "
+        "cross-validation."
     )
 
 
 def _cost_of_points(row: Row) -> str:
     cost = cost_of_points(row["gap"], row["training_gap"])
     error = cost_of_points(math.hypot(row["gap_error"], row["training_gap_error"]), 0)  # both errors are independent
-    return f"{cost:.4f} ± {error:.4f} of {row['gap']:.4f}"
+    return f"{cost:.4f} ± {error:.4f}"
 
 
 def _pixels(size: float) -> str:

@@ -13,7 +13,7 @@
 # the other, because two fits with captured steps take turns on a GPU. After a failure the next piece still runs. Every
 # call waits until the pieces end, but at most WAIT seconds (default 540). Then it writes to OUT:
 #   records.tar.gz               everything that has finished: tar -xzf records.tar.gz -C results
-#   state.00, state.01, ...      unfinished runs, in parts of at most PART bytes (default 15M)
+#   state.00, state.01, ...      unfinished runs, in parts of at most PART bytes (default 14M)
 #   state.sha256                 the digests of the parts
 #   log                          the output of the pieces
 # The status is 75 while the pieces run; the same command then waits again. If the machine is gone, put the parts and
@@ -28,7 +28,7 @@ set -uo pipefail
 
 UNFINISHED=75
 WAIT=${WAIT:-540}
-PART=${PART:-15M}
+PART=${PART:-14M}
 PYTHON=${PYTHON:-python3}
 PIECE='^([a-z0-9-]+)(:([a-z0-9-]+(,[a-z0-9-]+)*))?(@([0-9]+(,[0-9]+)*))?$'
 TABLE=paper/recipes/table-1.toml

@@ -5,7 +5,7 @@
 Each peer has the sizes, batches, learning rate, weight averaging and early stopping of the recipe's cell. Training ends
 after the recipe's steps or its seconds for peers, whichever comes first. The learning rate reaches 0 at that point.
 Records go into the folder of ``python -m paper table-1``, and its table is rebuilt. The error of a peer that fails is
-printed, and the other peers still run. The table marks a peer that is not installed.
+printed, and the other peers still run. The table has no score of a fit that its time ended: it has not converged.
 
 A peer's fit cannot be stopped and resumed. With ``--seconds``, a fit begins only if there is enough time for it. A fit
 whose training and scoring exceed the time is aborted. In both cases the exit status is 75, and running the same command

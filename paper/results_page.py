@@ -15,12 +15,11 @@ from cubicflow.files import write_atomically
 from paper.claims import claims_table
 from paper.experiment import EXPERIMENTS, read_json
 from paper.figure_2 import GAUSSIANS
-from paper.figure_2_report import what_limits
+from paper.figure_2_report import density_table, how_to_read
 from paper.table_1_report import main_table
 
 PAGE_FILE = "README.md"
 WITH_PAPER = ("figure-2", "figure-3")  # experiments with the option --paper
-PANELS_ONCE = ("data", "model density", "model samples")  # panels of figure 2 in old records without panel names
 Record = Mapping[str, Any]
 
 HEAD = """# The paper, rerun
@@ -128,31 +127,31 @@ def _figure_1(record: Record, folder: Path) -> str:
 def _figure_2(record: Record, folder: Path) -> str:
     settings, densities = record["settings"], record["results"]["densities"]
     flow = settings["flow"]
-    gaps = " ".join(
-        f"{row['density']}: {row['gap']:.3f} ± {row['gap_error']:.3f} nats below the true density on "
-        f"{settings['test_points']:,} unseen points"
-        + (f", {_goal(row['reached'], row['aim_met'])}." if row["density"] == GAUSSIANS else ".")
-        for row in densities
-    )
     private = [row["density"] for row in densities if row["private"]]
     hidden = (
-        f" {', '.join(private)} is not shown, because the copyright of the photograph is unclear." if private else ""
+        [f"{', '.join(private)} is not shown, because the copyright of the photograph is unclear."] if private else []
     )
-    hidden += "".join(f" Not shown: {note}." for note in record["notes"])
+    hidden += [f"Not shown: {note}." for note in record["notes"]]
     parameters = max(row["parameters"] for row in densities)
-    panels = record["results"].get("panels", PANELS_ONCE)
-    limits = what_limits(record)
-    return (
+    goals = [
+        f"The gap of the Gaussians is {row['gap']:.3f}, {_goal(row['reached'], row['aim_met'])}; the goal is "
+        f"{settings['gap_reach']}, the aim {settings['gap_aim']}."
+        for row in densities
+        if row["density"] == GAUSSIANS
+    ]
+    flow_and_points = (
         f"The flow has {flow['num_layers']} coupling layers with K = {flow['num_bins']}, no linear layers, a uniform "
         f"base, and {parameters:,} parameters; the bound is {settings['most_parameters']:,}. It is trained on "
-        f"{settings['points']:,} points of each density. For the Gaussians the goal is a gap of "
-        f"{settings['gap_reach']}, the aim {settings['gap_aim']}. {gaps} From left to right: "
-        f"{', '.join(panels)}.{hidden}\n\n"
-        + _pictures(folder, [row["picture"] for row in densities if not row["private"]])
-        + _remarks(record)
-        + (f"\n\n{limits}" if limits else "")
-        + f"\n\n{(folder / 'figure-2.md').read_text(encoding='utf-8').strip()}"
+        f"{settings['points']:,} points of each density."
     )
+    panels = f"From left to right: {', '.join(record['results']['panels'])}."
+    parts = [
+        " ".join([flow_and_points, *goals, panels, *hidden]),
+        _pictures(folder, [row["picture"] for row in densities if not row["private"]]),
+        density_table(densities).strip(),
+        how_to_read(settings) if folder.name == record["experiment"] else "",  # the paper's model has the same columns
+    ]
+    return "\n\n".join(filter(None, parts)) + _remarks(record)
 
 
 def _table_1(record: Record, folder: Path) -> str:

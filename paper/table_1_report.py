@@ -12,6 +12,7 @@ from paper.table_1_summary import CONTROL, number
 
 Summary = Mapping[str, Any]
 NOT_RUN = "–"
+NO_BREAK = "\u00a0"  # a space at which a browser does not break the line
 REDRAWN = "redrawn, so its rows are not the published rows"
 
 
@@ -58,6 +59,7 @@ def main_table(summary: Summary) -> str:
         "Test log likelihood in nats, ± two standard errors over the test rows; higher is better. "
         f"{NOT_RUN} means not run. Of several settings, a rerun has the one with the best validation score."
     )
+    lines = [[title, kind, *(value.replace(" ", NO_BREAK) for value in values)] for title, kind, *values in lines]
     return f"{heading}\n\n{markdown_table(['model', '', *header], lines)}\n\n{_data(summary)}"
 
 
@@ -217,8 +219,8 @@ def _others(summary: Summary) -> str:
         for row in summary["stopped"]
     ]
     unfinished = (
-        "These fits were stopped by a time limit, long before the end of their schedules. Their scores do not compare "
-        "with those of trained models, and are left out."
+        "A time limit ended these fits before the steps of the recipe. They have not converged, so their scores do not "
+        "compare with those of trained models, and are left out."
     )
     header = ["dataset", "model", "stopped after steps", "minutes", "ms a step, with validation", "on"]
     parts = (_against_base(summary, "rivals"), _section(unfinished, header, lines))

@@ -37,7 +37,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
     """Those pages are written from the same records by other code."""
 
     def rows(name: str, start: str) -> list[str]:
-        text = (ROOT / name).read_text(encoding="utf-8")
+        text = (ROOT / name).read_text(encoding="utf-8").replace("\u00a0", " ")
         found = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
         assert found, f"{name} has no row {start}"
         return found
@@ -53,7 +53,7 @@ def test_readme_agrees_with_the_pages_of_other_generators() -> None:
     (attention,) = rows("results/README.md", "cubic autoregressive, trained on all symmetries of a patch")
     assert attention.endswith(f" | {patches[1]} |")
     assert any(f"| {adult[1]} |" in row for row in rows("docs/results/synthetic_tables.md", "cubicflow"))
-    page = (ROOT / "results/README.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "results/README.md").read_text(encoding="utf-8").replace("\u00a0", " ").splitlines()
     line = next(
         i for i, line in enumerate(page) if line.startswith("| cubic coupling, the paper's model | published |")
     )

@@ -109,6 +109,28 @@ def test_an_answer_behind_few_rows_is_refined(served: Serve, mixed_run: Path, ta
     assert tab.wrong == []
 
 
+def test_answers_are_shown_while_a_slider_moves(served: Serve, counts_run: Path, tab: Tab) -> None:
+    """A question that arrives during another one waits, and the answer to the first is shown meanwhile."""
+    shown, held = tab.open(served(counts_run), "what-if?rings=25"), list[Any]()
+    slider, words = shown.get_by_label("value of rings", exact=True), shown.locator(".bars .share")
+    tab.page.route("**/api/what-if", lambda route: held.append(route))
+    seen = [words.all_inner_texts()]
+    for rings in (30, 35, 45):
+        slider.evaluate(f"(e) => {{ e.value = {rings}; e.dispatchEvent(new Event('input')); }}")
+    for rings in ("30", "45"):  # 35 was not the latest when the first answer came
+        while not held:
+            shown.wait_for_timeout(10)
+        (route,) = held
+        assert json.loads(route.request.post_data)["conditions"]["rings"] == {"is": rings}
+        held.clear()
+        with shown.expect_response("**/api/what-if"):
+            route.continue_()
+        shown.evaluate("new Promise((done) => setTimeout(done, 50))")
+        seen.append(words.all_inner_texts())
+    assert seen[0] != seen[1] != seen[2]
+    assert tab.wrong == []
+
+
 def test_a_dropped_file_is_scored(served: Serve, mixed_run: Path, tab: Tab) -> None:
     shown = tab.open(served(mixed_run), "rows")
     shown.evaluate(DROP, ["new.csv", make_table(7, seed=5).to_csv(index=False)])
@@ -147,6 +169,7 @@ def test_a_training_run_that_goes_on(lists_run: Path, browser: Any, tmp_path: Pa
         fcntl.flock(lock, fcntl.LOCK_UN)
         shown.clock.fast_forward(6000)
         shown.wait_for_selector("#notes >> text=stopped before training ended")
+        tab.settled()
         shutil.rmtree(run)
         shown.clock.fast_forward(6000)
         shown.wait_for_selector("#notes >> text=The page shows an earlier state of the run.")

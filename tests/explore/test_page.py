@@ -20,7 +20,7 @@ from tests.explore.tables import EVIL, joint, make_table
 from cubicflow.cli import main
 from cubicflow.explore.server import private_link
 from cubicflow.tables import FittedTable
-from cubicflow.tables.run.output import csv_text
+from cubicflow.tables.run.output import CsvStyle, csv_text
 
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
 Serve = Callable[[Path], Page]
@@ -135,7 +135,7 @@ def test_the_csv_file_is_the_interfaces_rows(served: Serve, lists_run: Path, tab
     fitted = FittedTable.load(lists_run)
     given = {"age": ["old"]}
     rows = fitted.sample(100, given, seed=0)
-    assert text == csv_text(iter(rows.to_batches()), fitted.decimals(given))
+    assert text == csv_text(iter(rows.to_batches()), CsvStyle(fitted.decimals(given)))
     assert (pd.read_csv(io.BytesIO(text))["age"] == "old").all()
 
 

@@ -235,6 +235,49 @@ class TestMixture:
         assert torch.equal(x, mixture.sample(3, context, seed=0))
         assert mixture.sample(0, context).shape == (0, 4, 2)
 
+    @pytest.mark.parametrize("temperature", [0.5, 1.5])
+    def test_tempered_samples_come_with_the_density_of_the_sampler(self, temperature: float) -> None:
+        """Each flow is x = z + shift, so the tempered mixture is a mixture of normals."""
+        flows = [cf.Flow(cf.distributions.StandardNormal(1), cf.transforms.LULinear(1)) for _ in range(2)]
+        for flow, shift in zip(flows, (-1.0, 2.0), strict=True):
+            torch.nn.init.constant_(flow.transform.bias, -shift)
+        x, log_prob = cf.Mixture(flows, [3, 1]).double().sample_and_log_prob(500, temperature=temperature, seed=0)
+        parts = torch.distributions.Normal(torch.tensor([-1.0, 2.0]).double(), temperature)
+        weights = torch.distributions.Categorical(torch.tensor([0.75, 0.25]).double())
+        expected = torch.distributions.MixtureSameFamily(weights, parts).log_prob(x[:, 0])
+        assert torch.allclose(log_prob, expected, rtol=1e-6)
+
+    def test_weights_are_trained_if_asked(self, tmp_path) -> None:
+        flows = [small(1), small(1)]
+        with torch.no_grad():
+            flows[0].transform.transforms[0].bias.add_(50)
+        x = flows[1].sample(64, seed=0)
+        fixed, trained = cf.Mixture(flows), cf.Mixture(flows, [1, 3], trainable_weights=True)
+        assert "log_weights" not in dict(fixed.named_parameters())
+        assert torch.allclose(trained.log_shares().exp(), torch.tensor([0.25, 0.75]).double())
+        # d/dw of the mean of log(w_0 p_0 + w_1 p_1) is that of log w_1, because p_0 is nothing here.
+        (gradient,) = torch.autograd.grad(trained.log_prob(x).mean(), trained.log_weights)
+        assert torch.allclose(gradient, torch.tensor([-0.25, 0.25]).double())
+        trained.save(tmp_path)
+        again = cf.load(tmp_path)
+        assert isinstance(again.log_weights, torch.nn.Parameter)
+        assert torch.equal(again.log_prob(x), trained.log_prob(x))
+
+    def test_it_is_a_distribution_of_torch(self) -> None:
+        boxes = [perturbed(cf.flows.box([(0, 2)], num_bins=4), seed=seed) for seed in range(2)]
+        p = cf.Mixture(boxes).distribution()
+        assert not p.has_rsample
+        assert p.sample((3, 2)).shape == (3, 2, 1)
+        assert p.support.check(torch.tensor([[1.0], [2.5]])).tolist() == [True, False]
+        grid = torch.linspace(0.001, 1.999, 1000)[:, None]
+        assert float(p.log_prob(grid).detach().exp().mean()) * 2 == pytest.approx(1, abs=1e-3)
+        with pytest.raises(NotImplementedError, match="cannot be sampled differentiably"):
+            p.rsample()
+        wider = cf.Mixture([*boxes, cf.flows.box([(0, 3)])]).distribution()
+        assert wider.support.check(torch.tensor([[1.0], [2.5], [3.5]])).tolist() == [True, True, False]
+        given = cf.Mixture([small(2, context_features=1)]).distribution(torch.zeros(4, 1).double())
+        assert given.sample((3,)).shape == (3, 4, 2)
+
     def test_refusals(self) -> None:
         mixture = cf.Mixture([small(2)])
         with pytest.raises(NotImplementedError, match="no single map to noise"):

@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 from cubicflow.integration.blend import Blend, best_shares
 from cubicflow.integration.bounds import Bounds, Circle, Line
 from cubicflow.integration.evaluations import Fold
-from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, tempered, worth_of
+from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, tempered
+from cubicflow.weights import effective_size
 
 
 def rough_mixture(circles: list[bool], products: int = 2, intervals: int = 6, seed: int = 0) -> ProductMixture:
@@ -101,8 +102,8 @@ def test_weights_use_the_mixture_of_all_rounds() -> None:
 def test_tempered_weights_have_the_requested_effective_size() -> None:
     weights = torch.rand(1000, generator=torch.Generator().manual_seed(0)).double() ** 30
     flat = tempered(weights, 200)
-    assert worth_of(weights) < 100 < 200 <= worth_of(flat) < 300
-    assert float(flat.sum()) == pytest.approx(worth_of(flat))
+    assert effective_size(weights) < 100 < 200 <= effective_size(flat) < 300
+    assert float(flat.sum()) == pytest.approx(effective_size(flat))
     even = torch.ones(1000).double()
     torch.testing.assert_close(tempered(even, 200), even)
 

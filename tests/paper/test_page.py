@@ -119,6 +119,7 @@ def plane_page(paper: Command, folder: Path, results: dict[str, Any]) -> str:
     (folder / "figure-2").mkdir(parents=True)
     settings = {"flow": {"num_layers": 2, "num_bins": 128}, "points": 1_000_000, "test_points": 1000, "pixels": 512}
     record = {
+        "experiment": "figure-2",
         "quick": False,
         "command": "python -m paper figure-2",
         "finished": "2026-01-01",
@@ -134,7 +135,6 @@ def plane_page(paper: Command, folder: Path, results: dict[str, Any]) -> str:
         "results": results,
     }
     (folder / "figure-2" / "figure-2.json").write_text(json.dumps(record))
-    (folder / "figure-2" / "figure-2.md").write_text("| a table |\n")
     done = paper("page", "-o", folder)
     assert done.status == 0, done.errors
     return (folder / "README.md").read_text()
@@ -145,18 +145,22 @@ def test_the_page_gives_the_limits_of_the_sharpness(paper: Command, tmp_path: Pa
     page = plane_page(paper, tmp_path / "new", new)
     assert "From left to right: data, true density, model density, model samples." in page
     assert "1,000,000 points on 512 x 512 pixels are 3.8 points a pixel" in page
-    assert "Gauss 8.8 (7.9 to the whole square)" in page
-    assert "Gauss 0.0123 with blocks of 7 pixels" in page
     # Half of 0.008 - 0.002, and half of the root of 0.0006 ** 2 + 0.0008 ** 2.
-    assert "the points cost Gauss 0.0030 ± 0.0005 of 0.0080." in page
+    cells = "0.0020 ± 0.0008 | 0.0030 ± 0.0005 | 8.8 (7.9 to the whole square) | 0.0123 (7)"
+    assert f"| Gauss | 0.100 | 0.108 | 0.0080 ± 0.0006 | {cells} | 100 | 5 | 1.0 |" in page
+    assert "Einstein" not in page
 
 
-def test_a_record_without_sharpness_is_shown_too(paper: Command, tmp_path: Path) -> None:
-    page = plane_page(paper, tmp_path / "old", {"densities": [ROW]})
-    assert "From left to right: data, model density, model samples." in page
-    assert "Gauss: 0.008 ± 0.001 nats below the true density" in page
-    assert "sharpness" not in page
-    assert "| a table |" in page
+@pytest.mark.parametrize(
+    ("reached", "aim_met", "words"),
+    [(True, True, "which meets the aim"), (True, False, "which meets the goal"), (False, False, "**a goal missed**")],
+)
+def test_the_page_says_whether_the_gaussians_meet_the_goal(
+    paper: Command, tmp_path: Path, reached: bool, aim_met: bool, words: str
+) -> None:
+    row = {**ROW, **SHARPNESS, "density": "225 Gaussians", "reached": reached, "aim_met": aim_met}
+    page = plane_page(paper, tmp_path, {"panels": ["data"], "densities": [row, {**row, "density": "Gauss"}]})
+    assert page.count(f"The gap of the Gaussians is 0.008, {words}") == 1
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def page_of(records: list[CellRecord]) -> tuple[dict[str, Any], str]:
 
 def lines_of(text: str, title: str) -> list[list[str]]:
     """Return the cells of the line with a title, and of the line below it."""
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    plain = text.replace("\u00a0", " ").splitlines()
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in plain]
     first = next(number for number, cells in enumerate(lines) if cells[0] == title)
     return lines[first : first + 2]
 

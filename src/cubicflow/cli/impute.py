@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -47,7 +47,7 @@ def impute(
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.query.filled_table import FilledTable, names_of_draws
-        from cubicflow.tables.run.output import check_output, write_files, write_rows
+        from cubicflow.tables.run.output import CsvStyle, check_output, write_files, write_rows
 
         if mode and draws > 1:
             raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")
@@ -62,12 +62,11 @@ def impute(
         say_ignored(fitted.schema, table)
         filled = FilledTable(fitted, table, draws, mode, seed)
         say_remarks(table)
-        writing: dict[str, Any] = {"notations": fitted.reading.notations, "protect_formulas": protect_formulas}
+        style = CsvStyle(fitted.decimals(), fitted.reading.notations, protect_formulas)
         if output == STANDARD_OUTPUT:
-            write_rows(output, filled.batches(0), fitted.decimals(), **writing)
+            write_rows(output, filled.batches(0), style)
         else:
-            rows = ((name, filled.batches(draw)) for draw, name in enumerate(names))
-            write_files(rows, fitted.decimals(), **writing)
+            write_files(((name, filled.batches(draw)) for draw, name in enumerate(names)), style)
         counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
         say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
         if filled.left:

@@ -60,7 +60,7 @@ def sample(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
-        from cubicflow.tables.run.output import check_output, write_rows
+        from cubicflow.tables.run.output import CsvStyle, check_output, write_rows
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature must be a number above 0, got {temperature:g}")
@@ -81,8 +81,8 @@ def sample(
             return
         options["say"] = _say
         samples = fitted.sample_batches(number, required, temperature, seed, **options)
-        writing: dict[str, Any] = {"overwrite": overwrite, "protect_formulas": protect_formulas}
-        write_rows(output, samples, fitted.decimals(required), notations=fitted.reading.notations, **writing)
+        style = CsvStyle(fitted.decimals(required), fitted.reading.notations, protect_formulas)
+        write_rows(output, samples, style, overwrite=overwrite)
 
 
 def _say(text: str) -> None:

@@ -295,8 +295,8 @@ def check_parts(
             f"x must have shape (rows, columns), or (rows, channels, height, width) for images, got {x}; give a single "
             "column as x.reshape(-1, 1)"
         )
-    if context is not None and (len(context) != 2 or context[0] != x[0]):
-        raise ValueError(f"context must have shape ({x[0]}, C), one row for each row of x, got {context}")
+    if context is not None and (len(context) < 2 or context[0] != x[0]):
+        raise ValueError(f"context must have shape ({x[0]}, C, ...), one row for each row of x, got {context}")
     if weights is not None and weights != x[:1]:
         raise ValueError(f"weights must have shape ({x[0]},), one for each row of x, got {weights}")
 

@@ -29,7 +29,7 @@ from cubicflow.estimator.density_members import MemberSettings
 from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.packed_flows import pack, unpack
+from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import Schema, TableEncoder

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.weights import systematic
 
 BLOCKS = 256  # blocks on each side of the square
 
@@ -33,8 +34,6 @@ def even_points(density: KnownDensity, n: int, seed: int = 0) -> Floats:
     """
     generator = np.random.default_rng(seed)
     masses = density.masses(np.linspace(0, 1, BLOCKS + 1))
-    ends = np.cumsum(masses.ravel())
-    marks = (np.arange(n) + generator.random()) / n * ends[-1]
-    row, column = np.divmod(np.searchsorted(ends, marks, side="right").clip(max=masses.size - 1), BLOCKS)
+    row, column = np.divmod(systematic(masses.ravel(), n, generator.random()), BLOCKS)
     found: Floats = (np.stack([column, row], axis=1) + generator.random((n, 2))) / BLOCKS
     return found

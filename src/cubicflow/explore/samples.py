@@ -16,7 +16,7 @@ from cubicflow.explore.subject import ArraySubject, FlowSubject
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.run.output import csv_text
+from cubicflow.tables.run.output import CsvStyle, csv_text
 
 MOST_ROWS = 100_000  # largest number of rows of a sample
 MOST_SEED = 1 << 31
@@ -46,10 +46,10 @@ def sampled(run: OpenedRun, question: Question) -> tuple[bytes, list[str]]:
     given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
     if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
         batch, note = subject.table_meeting(n, conditions)
-        return csv_text(iter([batch]), fitted.decimals(), fitted.reading.notations), [note]
+        return csv_text(iter([batch]), CsvStyle(fitted.decimals(), fitted.reading.notations)), [note]
     notes = list[str]()
     batches = _while_awaited(fitted.sample_batches(n, given, 1.0, seed, say=notes.append))
-    return csv_text(batches, fitted.decimals(given), fitted.reading.notations), notes
+    return csv_text(batches, CsvStyle(fitted.decimals(given), fitted.reading.notations)), notes
 
 
 def _while_awaited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,4 +62,4 @@ def _csv_of(y: Floats, names: list[str]) -> bytes:
     # Rows of a float32 flow are written with the digits of float32.
     is_single = bool((y.astype(np.float32) == y).all())
     batch = pa.RecordBatch.from_arrays([pa.array(c.astype(np.float32) if is_single else c) for c in y.T], names=names)
-    return csv_text(iter([batch]), {}, {})
+    return csv_text(iter([batch]))

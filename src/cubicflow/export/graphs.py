@@ -45,7 +45,7 @@ class LogDensity(nn.Module):
         if isinstance(self.model, Flow):
             return _log_prob(self.model, x, context)
         parts = [_log_prob(flow, x, context) for flow in self.model.flows]
-        return torch.logsumexp(torch.stack(parts, dim=-1) + self.model.log_weights, dim=-1)
+        return torch.logsumexp(torch.stack(parts, dim=-1) + self.model.log_shares(), dim=-1)
 
 
 class FromNoise(nn.Module):
@@ -57,8 +57,8 @@ class FromNoise(nn.Module):
 
     def forward(self, noise: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return samples and log densities: (N, noise) [, (N, C)] -> (N, *shape), (N,)."""
-        base = self.model.base
-        z = base.from_noise(noise)
+        context = self.model.embed(context)
+        z = self.model.base.from_noise(noise)
         x, log_det = self.model.transform.inverse(z, context_for(self.model.transform, context))
         return x, self.model.noise_log_prob(z, context) - log_det
 
@@ -120,7 +120,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
     if isinstance(model, Flow | Mixture):
         check_loops(model, inverse=sampler)
         model = frozen(model, dtype)
-        context = {"context": (model.context_features,)} if model.context_features else {}
+        context = {"context": model.context_shape} if model.context_shape else {}
         if isinstance(model, Flow) and sampler:
             base = model.base
             inputs = {"noise": (base.noise_features,), **context}
@@ -143,6 +143,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
 
 
 def _log_prob(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
+    context = flow.embed(context)
     z, log_det = flow.transform(x, context_for(flow.transform, context))
     log_prob: Tensor = flow.noise_log_prob(z, context) + log_det
     return log_prob

@@ -66,7 +66,7 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
     layers = _layers(config, domains)
     # The scaling comes first in both directions, because the splines need columns on the unit interval.
     inner = layers if config.direction == "data" else [config.directed(Compose(layers))]
-    return Flow(ByColumn(domains), Compose([to_unit, *inner]))
+    return config.flow(ByColumn(domains), Compose([to_unit, *inner]))
 
 
 def _layers(config: BoxConfig, domains: list[str]) -> list[Transform]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cubicflow.flows.flow import Flow, flatten_rows
+from cubicflow.flows.batch_shapes import flatten_rows
+from cubicflow.flows.flow import Flow
 from cubicflow.transforms import NotInvertibleError
 
 JACOBIAN_ROWS = 4  # rows on which the log-det is compared with autograd
@@ -52,9 +53,9 @@ def check_flow(flow: Flow, x: Tensor, context: Tensor | None = None) -> FlowChec
     was_training = flow.training
     flow.eval()
     try:
-        x, context, _ = flatten_rows(x, flow.shape, context, flow.context_features)
+        x, context, _ = flatten_rows(x, flow.shape, context, flow.context_shape)
         z, log_det = flow.to_noise(x, context)
-        log_prob = flow.noise_log_prob(z, context) + log_det
+        log_prob = flow.noise_log_prob(z, flow.embed(context)) + log_det
         finite = log_prob.isfinite()
         round_trip, log_dets_cancel = _round_trip(flow, x, context, z, log_det, finite)
         far = (z.abs() > FAR).any(-1) | log_prob.isneginf()

@@ -75,7 +75,7 @@ def register(cls: Class) -> Class:
     return cls
 
 
-def described(flow: Any) -> tuple[Any, list[str]]:
+def try_describe(flow: Any) -> tuple[Any, list[str]]:
     """Return the description of a flow or of a part of a flow, and the names of its unregistered classes. If there are
     any, the description is incomplete."""
     missing: dict[str, None] = {}
@@ -84,7 +84,7 @@ def described(flow: Any) -> tuple[Any, list[str]]:
 
 def describe(flow: Any) -> Any:
     """Return a flow, or a part of a flow, as plain JSON values. Raise a TypeError for an unregistered class."""
-    description, missing = described(flow)
+    description, missing = try_describe(flow)
     if missing:
         name = missing[0].rpartition(".")[2]
         raise TypeError(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import whole_number
 from cubicflow.distributions import Base
+from cubicflow.flows.batch_shapes import as_flow, as_generator, flatten_rows, no_context, sample_shape, wrong_context
 from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
@@ -41,6 +40,10 @@ class Flow(nn.Module):
         base: the density of the noise.
         transform: the map from data to noise.
         shape: the shape of one datum. The default is (base.features,). For images it is (C, H, W).
+        context_shape: the shape of one context. The default is (C,), the context features of the layers and the base.
+            For images it is (C, H, W); the layers then need networks for images, or the flow an ``embedding_net``.
+        embedding_net: a network from contexts (N, *context_shape) to the contexts that the layers and the base see, one
+            vector for each row. It is trained with the flow, and saved with the flow if its class is registered.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
@@ -58,17 +61,30 @@ class Flow(nn.Module):
     )
     """
 
-    def __init__(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        base: Base,
+        transform: Transform,
+        shape: Sequence[int] | None = None,
+        *,
+        context_shape: Sequence[int] | None = None,
+        embedding_net: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.base = base
         self.transform = transform
+        self.embedding_net = embedding_net
         self.shape = (base.features,) if shape is None else tuple(shape)
+        size = transform.context_features or base.context_features
+        self.context_shape = ((size,) if size else ()) if context_shape is None else tuple(context_shape)
+        self.embedded_shape = self.context_shape if embedding_net is None else (size,)
         check_shapes(self)
 
     @property
     def context_features(self) -> int:
-        """The number C of context features; 0 for a flow without context."""
-        return self.transform.context_features or self.base.context_features
+        """The first size of a context: the number of features, or of an image's channels; 0 for a flow without
+        context."""
+        return self.context_shape[0] if self.context_shape else 0
 
     @property
     def exact(self) -> bool:
@@ -77,7 +93,10 @@ class Flow(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
+        config = {"base": self.base, "transform": self.transform, "shape": list(self.shape)}
+        if self.embedding_net is not None or len(self.context_shape) > 1:
+            config |= {"context_shape": list(self.context_shape), "embedding_net": self.embedding_net}
+        return config
 
     def __repr__(self) -> str:
         return short_repr(self)
@@ -91,31 +110,60 @@ class Flow(nn.Module):
         ``ddp.module.log_prob(x)`` does not."""
         return self.log_prob(x, context)
 
-    def log_prob(self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None) -> Tensor:
-        """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., C)."""
+    def log_prob(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        batch_size: int | None = None,
+        temperature: float = 1.0,
+    ) -> Tensor:
+        """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., *context_shape). At another
+        ``temperature`` than 1, p is the density of tempered samples."""
 
         def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
             z, log_det = self._forth(rows, context)
-            return (self.noise_log_prob(z, context) + log_det,)
+            return (self.noise_log_prob(z, context, temperature) + log_det,)
 
-        return self._by_rows(piece, x, self.shape, context, batch_size)[0]
+        return self._by_rows(piece, x, self.shape, self.embed(context), batch_size)[0]
 
     def to_noise(
         self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Map data x (..., *shape) to noise. Return z (..., base.features) and log_det (...,)."""
-        z, log_det = self._by_rows(self._forth, x, self.shape, context, batch_size)
+        z, log_det = self._by_rows(self._forth, x, self.shape, self.embed(context), batch_size)
         return z, log_det
 
     def from_noise(
         self, z: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Map noise z (..., base.features) to data. Return x (..., *shape) and log_det (...,)."""
-        x, log_det = self._by_rows(self._back, z, (self.base.features,), context, batch_size)
+        x, log_det = self._by_rows(self._back, z, (self.base.features,), self.embed(context), batch_size)
         return x, log_det
 
+    def embed(self, context: Tensor | None) -> Tensor | None:
+        """Return the contexts (..., *embedded_shape) that the layers and the base see."""
+        if self.embedding_net is None:
+            return context
+        if context is None:
+            raise no_context(self.context_shape)
+        if not isinstance(context, Tensor) or context.is_floating_point():  # whole numbers may be embedded as they are
+            context = as_flow("context", context, self.base.anchor)
+        axes = len(self.context_shape)
+        if tuple(context.shape[-axes:]) != self.context_shape:
+            raise wrong_context(self.context_shape, context)
+        batch = context.shape[: context.ndim - axes]
+        embedded: Tensor = self.embedding_net(context.reshape(-1, *self.context_shape))
+        if embedded.shape != (batch.numel(), *self.embedded_shape):
+            raise ValueError(
+                f"the layers and the base take contexts of shape {self.embedded_shape}, and the embedding_net returns "
+                f"shape {tuple(embedded.shape)} for {batch.numel()} rows; change its last layer, or context_features="
+            )
+        return embedded.reshape(*batch, *self.embedded_shape)
+
     def noise_log_prob(self, z: Tensor, context: Tensor | None = None, temperature: float = 1.0) -> Tensor:
-        """Return the log density of noise z (..., base.features) under the base, (...,)."""
+        """Return the log density of noise z (..., base.features) under the base, (...,), given contexts of
+        :meth:`embed`."""
         if not self.base.context_features:
             return self.base.log_prob(z, temperature)
         return self.base.log_prob(z, temperature, context)  # type: ignore[call-arg] # only these bases take it
@@ -139,8 +187,9 @@ class Flow(nn.Module):
         ``temperature`` scales the standard deviation of the base. The same ``generator`` state or ``seed`` gives the
         same samples for every batch_size.
         """
+        context = self.embed(context)
         z = self._noise(n, context, temperature, generator, seed)
-        return self.from_noise(z, context, batch_size=batch_size)[0]
+        return self._by_rows(self._back, z, (self.base.features,), context, batch_size)[0]
 
     def sample_and_log_prob(
         self,
@@ -157,8 +206,9 @@ class Flow(nn.Module):
 
         At a temperature other than 1, the log densities are those of the tempered flow.
         """
+        context = self.embed(context)  # once: a network with dropout would draw again
         z = self._noise(n, context, temperature, generator, seed)
-        x, log_det = self.from_noise(z, context, batch_size=batch_size)
+        x, log_det = self._by_rows(self._back, z, (self.base.features,), context, batch_size)
         return x, self.noise_log_prob(z, context, temperature) - log_det
 
     def distribution(self, context: Tensor | None = None) -> FlowDistribution:
@@ -192,11 +242,12 @@ class Flow(nn.Module):
     ) -> Tensor:
         """Draw noise of shape (n, *batch shape of context, base.features)."""
         generator = as_generator(generator, seed, self.base.anchor.device)
-        batch = sample_shape(n, context)
+        batch = sample_shape(n, context, len(self.embedded_shape))
         if not self.base.context_features or context is None:
             z = self.base.sample(batch.numel(), temperature, generator)
         else:
-            rows = context.to(self.base.anchor.dtype).expand(*batch, -1).reshape(batch.numel(), -1)
+            shape = self.embedded_shape
+            rows = context.to(self.base.anchor.dtype).expand(*batch, *shape).reshape(batch.numel(), *shape)
             z = self.base.sample(batch.numel(), temperature, generator, rows)  # type: ignore[call-arg]
         return z.reshape(*batch, self.base.features)
 
@@ -222,7 +273,7 @@ class Flow(nn.Module):
     ) -> list[Tensor]:
         """Flatten the batch shape to rows, apply ``function`` to pieces of the rows, and restore the batch shape."""
         x, context = as_flow("x", x, self.base.anchor), as_flow("context", context, self.base.anchor)
-        rows, context, batch = flatten_rows(x, shape, context, self.context_features)
+        rows, context, batch = flatten_rows(x, shape, context, self.embedded_shape)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if batch_size is None and not torch.is_grad_enabled() and not is_traced():
@@ -232,62 +283,3 @@ class Flow(nn.Module):
         else:
             outputs = pieces.apply(function, rows, context, batch_size, self)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
-
-
-Given = TypeVar("Given", Tensor, Tensor | None)
-
-
-def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
-    """Return values in the flow's dtype. Raise a TypeError for arrays and lists, and for an integer x: integers may be
-    codes, or counts that need dequantisation."""
-    if isinstance(values, (np.ndarray, list, tuple)):
-        raise TypeError(
-            f"{name} must be a tensor, got {type(values).__name__}; convert it with torch.as_tensor({name})"
-        )
-    if values is None or not isinstance(values, Tensor) or values.dtype == anchor.dtype:
-        return values
-    if not values.is_floating_point() and name == "x":
-        raise TypeError(f"{name} must be floating point, got {values.dtype}; convert it with {name}.float()")
-    return values.to(anchor.dtype)
-
-
-def flatten_rows(
-    x: Tensor, shape: tuple[int, ...], context: Tensor | None, context_features: int
-) -> tuple[Tensor, Tensor | None, torch.Size]:
-    """Broadcast x (*batch, *shape) and context (*batch, C) to one batch shape, and flatten it to rows. Return the rows
-    of x, the rows of context and the batch shape."""
-    if x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
-        raise ValueError(
-            f"this flow is on data of shape {shape}: x must have shape (..., {', '.join(map(str, shape))}), got "
-            f"{tuple(x.shape)}"
-        )
-    batch = x.shape[: x.ndim - len(shape)]
-    if context is None:
-        if context_features:
-            raise ValueError(f"this flow is conditional: pass context= of shape (..., {context_features})")
-        return x.reshape(-1, *shape) if x.numel() else x.reshape(batch.numel(), *shape), None, batch
-    if not context_features:
-        raise ValueError("this flow has no context; leave out context=, or build the flow with context_features=")
-    if context.ndim < 1 or context.shape[-1] != context_features:
-        raise ValueError(f"context must have shape (..., {context_features}), got {tuple(context.shape)}")
-    try:
-        batch = torch.broadcast_shapes(batch, context.shape[:-1])
-    except RuntimeError:
-        raise ValueError(
-            f"x of shape {tuple(x.shape)} and context of shape {tuple(context.shape)} do not broadcast: give one row "
-            "of context for each row of x, or x of shape (n, N, ...) for N rows of context"
-        ) from None
-    rows = x.expand(*batch, *shape).reshape(batch.numel(), *shape)
-    return rows, context.expand(*batch, context_features).reshape(batch.numel(), context_features), batch
-
-
-def sample_shape(n: int, context: Tensor | None) -> torch.Size:
-    """Return (n, *batch shape of context). Raise a ValueError unless n is a whole number, 0 or more."""
-    return torch.Size((whole_number("n", n, 0), *(() if context is None else context.shape[:-1])))
-
-
-def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:
-    """Return the given generator, or a generator with the given seed on the device, or None."""
-    if generator is not None and seed is not None:
-        raise ValueError("give generator= or seed=, not both")
-    return generator if seed is None else torch.Generator(device).manual_seed(seed)

@@ -11,15 +11,18 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from cubicflow.flows.batch_shapes import no_context
+from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import PositiveDensity, box_of
 
 if TYPE_CHECKING:
-    from cubicflow.flows.flow import Flow
+    from cubicflow.flows.mixture import Mixture
 
 
 class FlowDistribution(Distribution):
-    """A flow, given its context, as a ``torch.distributions.Distribution``, with reparameterised samples and exact log
-    densities. ``batch_shape`` is the batch shape of the context, and ``event_shape`` is the shape of one datum.
+    """A flow or a mixture of flows, given its context, as a ``torch.distributions.Distribution`` with exact log
+    densities. Samples of a flow are reparameterised, and samples of a mixture have no gradients. ``batch_shape`` is the
+    batch shape of the context, and ``event_shape`` is the shape of one datum.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, context_features=2, num_layers=2, hidden_features=16)
@@ -29,15 +32,17 @@ class FlowDistribution(Distribution):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own class attribute
-    has_rsample = True
 
-    def __init__(self, flow: Flow, context: Tensor | None = None, *, batch_shape: torch.Size | None = None) -> None:
-        if context is None and flow.context_features:
-            raise ValueError(f"this flow is conditional: pass context of shape (..., {flow.context_features})")
+    def __init__(
+        self, flow: Flow | Mixture, context: Tensor | None = None, *, batch_shape: torch.Size | None = None
+    ) -> None:
+        if context is None and flow.context_shape:
+            raise no_context(flow.context_shape)
         self.flow = flow
+        self.has_rsample = isinstance(flow, Flow)
         self.context = context
         if batch_shape is None:
-            batch_shape = torch.Size() if context is None else context.shape[:-1]
+            batch_shape = torch.Size() if context is None else context.shape[: context.ndim - len(flow.context_shape)]
         super().__init__(batch_shape, torch.Size(flow.shape), validate_args=False)
 
     @property
@@ -48,22 +53,35 @@ class FlowDistribution(Distribution):
         batch_shape = torch.Size(batch_shape)
         if not _expands(self.batch_shape, batch_shape):
             raise ValueError(f"batch shape {tuple(self.batch_shape)} does not expand to {tuple(batch_shape)}")
-        context = None if self.context is None else self.context.expand(*batch_shape, -1)
+        context = None if self.context is None else self.context.expand(*batch_shape, *self.flow.context_shape)
         return type(self)(self.flow, context, batch_shape=batch_shape)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        shape, batch, rows = self._extended(sample_shape)
+        x = self.flow.sample(batch.numel()) if rows is None else self.flow.sample(1, rows)[0]
+        return x.reshape(shape)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         return self.rsample_and_log_prob(sample_shape)[0]
 
     def rsample_and_log_prob(self, sample_shape: Any = torch.Size()) -> tuple[Tensor, Tensor]:  # noqa: B008
         """Draw samples as in :meth:`rsample`, and return them with their log densities, in one pass."""
-        shape = self._extended_shape(sample_shape)
-        batch = shape[: len(shape) - len(self.event_shape)]
-        if self.context is None:
+        if not isinstance(self.flow, Flow):
+            self.flow.rsample(0)  # raises, with the reason
+        shape, batch, rows = self._extended(sample_shape)
+        if rows is None:
             x, log_prob = self.flow.sample_and_log_prob(batch.numel())
         else:
-            rows = self.context.expand(*batch, -1).reshape(batch.numel(), -1)
             x, log_prob = (part[0] for part in self.flow.sample_and_log_prob(1, rows))
         return x.reshape(shape), log_prob.reshape(batch)
+
+    def _extended(self, sample_shape: Any) -> tuple[torch.Size, torch.Size, Tensor | None]:
+        """Return the shape of samples, their batch shape, and one row of context for each."""
+        shape = self._extended_shape(sample_shape)
+        batch = shape[: len(shape) - len(self.event_shape)]
+        one = self.flow.context_shape
+        rows = None if self.context is None else self.context.expand(*batch, *one).reshape(batch.numel(), *one)
+        return shape, batch, rows
 
     def log_prob(self, value: Tensor) -> Tensor:
         features = len(self.event_shape)

@@ -96,7 +96,7 @@ def image(shape: Sequence[int] = (1, 28, 28), *, paper: bool = False, **settings
     channels = config.shape[0]
     to_unit = Standardise([-config.logit_margin * scale] * channels, [scale] * channels)
     transform = Compose([to_unit, Logit(), MultiScale(levels, config.shape)])
-    return Flow(StandardNormal(math.prod(config.shape)), transform, config.shape)
+    return config.flow(StandardNormal(math.prod(config.shape)), transform, config.shape)
 
 
 def dequantise(pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -66,4 +66,4 @@ def plane(features: int = 2, *, paper: bool = False, **settings: Any) -> Flow:
     network = partial(FourierMLP, octaves=config.octaves)
     masks = [alternating_mask(features, even=i % 2 == 0) for i in range(config.num_layers)]
     layers = [config.coupling(mask, network, "unit") for mask in masks]
-    return Flow(Uniform(features), config.directed(Compose(layers)))
+    return config.flow(Uniform(features), config.directed(Compose(layers)))

@@ -7,10 +7,17 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
+import torch
+from torch import nn
+
 from cubicflow.arguments import unknown_name
+from cubicflow.distributions import Base
+from cubicflow.flows.flow import Flow
+from cubicflow.flows.support import data_ends
 from cubicflow.nets.residual_net import ResidualNet
 from cubicflow.transforms import Compose, Coupling, ElementMap, Inverse, Logit, Sigmoid, Transform
 from cubicflow.transforms.element_map import is_spline
+from cubicflow.transforms.transform import is_unbounded
 
 PAPER_CLIP = 1e-6
 
@@ -27,6 +34,9 @@ class RecipeConfig:
         num_bins: K, the number of bins of the splines.
         hidden_features, num_blocks, dropout, norm: settings of the networks.
         context_features: C; 0 for an unconditional density.
+        context_shape, embedding_net: as in :class:`~cubicflow.flows.Flow`. ``context_features`` is then the size of the
+            embedding.
+        base: the density of the noise. None: the recipe's own.
         identity_maps: put trainable maps on the half of the features that the network of a coupling layer sees.
         identity_start: start every layer at the identity.
         scale_logits: divide the networks' outputs by the square root of their width.
@@ -45,6 +55,9 @@ class RecipeConfig:
     dropout: float = 0.0
     norm: str | None = None
     context_features: int = 0
+    context_shape: Sequence[int] | None = None
+    embedding_net: nn.Module | None = None
+    base: Base | None = None
     identity_maps: bool = True
     identity_start: bool = True
     scale_logits: bool = True
@@ -71,6 +84,21 @@ class RecipeConfig:
             raise ValueError(f"direction must be 'data' or 'noise', got {self.direction!r}")
         if self.context_features < 0:
             raise ValueError(f"context_features must be 0 or more, got {self.context_features}")
+
+    def flow(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> Flow:
+        """Return the flow with the recipe's own base, or with ``self.base``. Raise a ValueError if splines on a box
+        would see noise from elsewhere."""
+        parts: dict[str, Any] = {"context_shape": self.context_shape, "embedding_net": self.embedding_net}
+        if self.base is None:
+            return Flow(base, transform, shape, **parts)
+        own, flow = data_ends(Flow(base, transform, shape)), Flow(self.base, transform, shape, **parts)
+        ends = data_ends(flow)
+        if own is not None and not is_unbounded(own) and (ends is None or not torch.equal(own, ends)):
+            raise ValueError(
+                f"the splines of this flow need noise on [0, 1] where the {type(base).__name__} base has it, and "
+                f"{type(self.base).__name__} has other support; give a base with that support, or leave out base="
+            )
+        return flow
 
     def element_map(self, domain: str) -> ElementMap:
         """Return the element map on the real line or on the unit interval."""

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.files import NotPlainError, check_plain, write_atomically
-from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, build, describe, described, registered_names
+from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, build, describe, registered_names, try_describe
 from cubicflow.flows.flow import Flow
-from cubicflow.flows.making import making
+from cubicflow.flows.meta_init import default_tensor_type
 from cubicflow.flows.mixture import Mixture
-from cubicflow.flows.untrusted import why_not_finite, why_too_large, why_unusable
+from cubicflow.flows.untrusted import why_too_large, why_unusable
 from cubicflow.nets.rng import SHARED_GENERATOR
 
 FORMAT = "cubicflow"
@@ -59,10 +59,10 @@ class FlowFileError(ValueError):
         super().__init__(f"{path}: {reason}")
 
 
-def about_flow(flow: Any, *, or_state: bool = False) -> dict[str, Any]:
+def config_of_flow(flow: Any, *, or_state: bool = False) -> dict[str, Any]:
     """Return the entries of config.json about a flow: its dtype and description. Raise a TypeError for a flow with
     unregistered classes. With ``or_state``, describe such a flow by the names, dtypes and shapes of its tensors."""
-    missing = described(flow)[1]
+    missing = try_describe(flow)[1]
     if missing and or_state:
         return {"dtype": None, "flow": {UNREGISTERED: missing, "state": describe_state(flow)}}
     description = describe(flow)
@@ -84,7 +84,7 @@ def about_flow(flow: Any, *, or_state: bool = False) -> dict[str, Any]:
 
 def save_flow(flow: Any, folder: str | Path, **sections: Any) -> None:
     """Write a flow. ``sections`` are further JSON values for config.json. Each file is replaced atomically."""
-    about = about_flow(flow)
+    about = config_of_flow(flow)
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_flow(flow, Path(folder), about, sections)
 
@@ -184,22 +184,32 @@ def restored(
     except ValueError as error:
         raise FlowFileError(config_path, f"invalid description of a flow: {error}") from error
     compare(path, state_shapes(flow), shapes)
-    if registered_names(description):
+    if registered := bool(registered_names(description)):
         # A registered class may hold tensors outside its state, and these have no values on the meta device. The flow
         # is therefore built again on the CPU. The checks above ensure that the flow is not larger than the file.
         with SHARED_GENERATOR, torch.random.fork_rng(devices=[]):
             flow = build_flow(description, dtype, "cpu")
-        tensors = read("cpu")
-        if unusable := why_not_finite(flow, tensors):
-            raise FlowFileError(path, unusable)
-        flow.load_state_dict(tensors)
+    tensors = read("cpu" if registered else device)
+    if unusable := why_unusable(flow, tensors, registered=registered):
+        raise FlowFileError(path, unusable)
+    flow.load_state_dict(tensors, assign=not registered)
+    if registered:
         flow.to(device or "cpu")
-    else:
-        tensors = read(device)
-        if unusable := why_unusable(flow, tensors):
-            raise FlowFileError(path, unusable)
-        flow.load_state_dict(tensors, assign=True)
     share(flow, config_path, config.get(SHARED, {}))
+    return flow.eval()
+
+
+def pack(flow: nn.Module) -> dict[str, Any]:
+    """Return a flow as plain values and bytes, for pickling without torch modules."""
+    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": state_bytes(flow)}
+
+
+def unpack(packed: dict[str, Any]) -> Flow | Mixture:
+    """Return the flow that :func:`pack` packed, on the CPU."""
+    from safetensors.torch import load as load_tensors
+
+    flow: Flow | Mixture = build_flow(packed["flow"], DTYPES[packed["dtype"]])
+    flow.load_state_dict(load_tensors(packed["weights"]), assign=True)
     return flow.eval()
 
 
@@ -246,7 +256,7 @@ def build_flow(description: Any, dtype: torch.dtype, device: str = "meta") -> An
     # them, so they get values on the CPU.
     whole_numbers = None if registered_names(description) else "cpu"
     try:
-        with making(dtype, torch.device(device), whole_numbers=whole_numbers):
+        with default_tensor_type(dtype, torch.device(device), whole_numbers=whole_numbers):
             flow = build(description)
     except RecursionError as error:
         raise ValueError("the description is nested too deeply") from error

@@ -21,11 +21,14 @@ def short_repr(flow: Flow) -> str:
     """Return a few lines about a flow."""
     count = sum(math.prod(parameter.shape) for parameter in flow.parameters() if not is_lazy(parameter))
     sizes = [f"{flow.shape[0]} features" if len(flow.shape) == 1 else f"shape {flow.shape}"]
-    sizes += [f"{flow.context_features} context features"] if flow.context_features else []
+    if flow.context_shape:
+        one = f"{flow.context_features} context features" if len(flow.context_shape) == 1 else ""
+        sizes += [one or f"contexts of shape {flow.context_shape}"]
     layers = Counter(_label(layer) for layer in _layers(flow.transform))
     lines = [
         ", ".join([*sizes, f"{count:,} parameters"]),
         f"base: {type(flow.base).__name__}",
+        *([] if flow.embedding_net is None else [f"embedding_net: {type(flow.embedding_net).__name__}"]),
         f"layers: {', '.join(f'{n} {label}' for label, n in layers.items()) or 'none'}",
     ]
     return "\n  ".join([f"{type(flow).__name__}(", *lines]) + "\n)"

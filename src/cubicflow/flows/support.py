@@ -13,6 +13,7 @@ from cubicflow.transforms.transform import OWN_SHAPES, is_unbounded
 
 if TYPE_CHECKING:
     from cubicflow.flows.flow import Flow
+    from cubicflow.flows.mixture import Mixture
 
 
 class PositiveDensity(constraints.Constraint):
@@ -32,18 +33,18 @@ class PositiveDensity(constraints.Constraint):
         return self.distribution.log_prob(value) > -math.inf
 
 
-def box_of(flow: Flow) -> constraints.Constraint | None:
+def box_of(model: Flow | Mixture) -> constraints.Constraint | None:
     """Return the support of a flow if it is a box: an interval, a half-line or the real line for every feature.
-    Otherwise return None."""
-    ends = data_ends(flow)
-    if ends is None:
+    Otherwise return None. The support of a mixture is a box if its flows have the same box."""
+    ends, *others = [data_ends(flow) for flow in getattr(model, "flows", [model])]
+    if ends is None or any(other is None or not torch.equal(other, ends) for other in others):
         return None
     if is_unbounded(ends):
-        return constraints.independent(constraints.real, len(flow.shape))
+        return constraints.independent(constraints.real, len(model.shape))
     low, high = ends.unbind(0)
     if bool(ends.isfinite().all()):
-        return constraints.independent(constraints.interval(low, high), len(flow.shape))
-    if len(flow.shape) != 1:
+        return constraints.independent(constraints.interval(low, high), len(model.shape))
+    if len(model.shape) != 1:
         return None
     each = [_side(*pair) for pair in zip(low.unbind(0), high.unbind(0), strict=True)]
     return constraints.independent(constraints.cat(each, dim=-1), 1)
@@ -64,6 +65,13 @@ def check_shapes(flow: Flow) -> None:
         raise ValueError(
             f"the base takes {flow.base.context_features} context features, and the transform takes "
             f"{flow.transform.context_features}; give both the same context_features="
+        )
+    if (len(flow.context_shape) > 1 or flow.embedding_net is not None) and not sizes:
+        raise ValueError("context_shape= and embedding_net= need layers or a base with context_features=")
+    if flow.embedding_net is None and sizes and flow.context_shape[0] not in sizes:
+        raise ValueError(
+            f"contexts of shape {flow.context_shape} do not fit layers with context_features={sizes.pop()}; give an "
+            "embedding_net=, or build the layers for that size"
         )
     if flow.base.anchor.is_meta:  # a meta tensor has no values to compare
         return

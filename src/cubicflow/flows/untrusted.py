@@ -56,37 +56,29 @@ def _short(number: int) -> str:
     return str(number) if number < LARGEST_SHOWN else "10^30 or more"
 
 
-def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
-    """Return why tensors of the right shapes cannot belong to a flow on the meta device, or None.
+def why_unusable(flow: nn.Module, tensors: Mapping[str, Tensor], *, registered: bool = False) -> str | None:
+    """Return why tensors of the right shapes cannot belong to a flow, or None.
 
     Floats must be finite. Integers are indices of columns. Indices must equal the flow's own values. If the description
-    does not determine these values, they are on the meta device, and the indices must be a permutation.
+    does not determine these values, they are on the meta device, and the indices must be a permutation. A flow with
+    ``registered`` classes is on the CPU. A constant in it, such as a mask, may be infinite where the constructor makes
+    the same number, and the meaning of its integers is not known.
     """
+    state = flow.state_dict()
     for name, found in tensors.items():
+        expected = state[name]
         if found.is_floating_point():
             # The sum is a quick test: it is not finite if any number is not. Very large finite numbers can also make it
             # infinite, so isfinite decides.
-            if not math.isfinite(found.sum()) and not torch.isfinite(found).all():
-                return f"{name} holds numbers that are not finite; the run cannot be used, so fit again"
-        elif found.dtype == torch.int64 and found.ndim:  # a scalar is a counter, such as batch norm's number of batches
-            expected = flow.get_buffer(name)
-            if expected.device.type == "meta" and not _is_permutation(found.cpu()):
+            if not math.isfinite(found.sum()):
+                fine = found.isfinite() | (found == expected) if registered else found.isfinite()
+                if not bool(fine.all()):
+                    return f"{name} holds numbers that are not finite; the run cannot be used, so fit again"
+        elif found.dtype == torch.int64 and found.ndim and not registered:  # a scalar is a counter, as in a batch norm
+            if expected.is_meta and not _is_permutation(found.cpu()):
                 return f"{name} is not a permutation"
-            if expected.device.type != "meta" and not torch.equal(found.cpu(), expected):
+            if not expected.is_meta and not torch.equal(found.cpu(), expected):
                 return f"{name} does not match the description of the flow"
-    return None
-
-
-def why_not_finite(flow: nn.Module, tensors: Mapping[str, Tensor]) -> str | None:
-    """Return why tensors cannot belong to a flow with registered classes, built on the CPU, or None.
-
-    Floats must be finite. A constant such as a mask may be infinite, so a number may also be infinite where the
-    constructor makes the same number.
-    """
-    for name, built in flow.state_dict().items():
-        found = tensors[name]
-        if found.is_floating_point() and not bool((found.isfinite() | (found == built)).all()):
-            return f"{name} holds numbers that are not finite; the run cannot be used, so fit again"
     return None
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from cubicflow.integration.blend import Blend, best_shares
 from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import FlowSampler, new_flow_sampler
-from cubicflow.integration.product_mixture import Fitting, even_mixture, fit_mixture, tempered, worth_of
+from cubicflow.integration.product_mixture import Fitting, even_mixture, fit_mixture, tempered
+from cubicflow.weights import effective_size
 
 HELD_OUT = 5  # one point in HELD_OUT is held out to choose shares; the other points are fitted
 TRUSTED = 100.0  # effective points needed to choose shares
@@ -63,7 +64,7 @@ class Adapter:
         data = Fitting(other.u[~held_out], flat[~held_out], other.u[held_out], flat[held_out])
         search = search and self.excess_variance > FLOW_FROM / 3
         self.mixture = fit_mixture(data, self.mixture, self.generator, search=search)
-        if worth_of(weights[held_out]) < TRUSTED:
+        if effective_size(weights[held_out]) < TRUSTED:
             shares = torch.cat([torch.tensor([EVEN_SHARE]), (1 - EVEN_SHARE) * self.mixture.shares])
             return Blend([self.even, self.mixture], shares)
         return self._chosen(other, weights, held_out, already, train=train)
@@ -75,7 +76,7 @@ class Adapter:
         ratios = torch.cat([self.even.log_densities(u), self.mixture.log_densities(u)], dim=1).sub(log_q).exp()
         shares = best_shares(torch.cat([torch.tensor([0.02]), 0.98 * self.mixture.shares]), ratios, chosen, already)
         # A fit of p parameters to n points has a relative variance of p / n. More points reduce it; a flow does not.
-        noise = self.mixture.heights.numel() / worth_of(weights[~held_out])
+        noise = self.mixture.heights.numel() / effective_size(weights[~held_out])
         self.excess_variance = relative_variance(ratios @ shares, chosen) - noise
         flow = self._flow(other, weights, ~held_out, train=train)
         if flow is None:

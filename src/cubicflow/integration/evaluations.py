@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cubicflow.integration.agreement import Round
 from cubicflow.integration.blend import Blend
-from cubicflow.integration.product_mixture import worth_of
+from cubicflow.weights import effective_size
 
 
 class Fold:
@@ -78,7 +78,7 @@ class Fold:
         for _, n, replicates in self.rounds:
             weights = own[start : start + n]
             sums = weights.view(replicates, -1).sum(1)
-            found.append(Round(float(sums.sum()), error_of_sum(sums), worth_of(weights.abs()), replicates))
+            found.append(Round(float(sums.sum()), error_of_sum(sums), effective_size(weights.abs()), replicates))
             start += n
         return found
 

@@ -16,11 +16,12 @@ from torch import Tensor
 from cubicflow.distributions import Uniform
 from cubicflow.flows import Flow
 from cubicflow.flows.box_recipe import binary_masks
-from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample, worth_of
+from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample
 from cubicflow.nets import FourierMLP
 from cubicflow.nets.rng import seeded
 from cubicflow.training.optimiser import Adam
 from cubicflow.transforms import Compose, Coupling, ElementMap
+from cubicflow.weights import effective_size
 
 ROWS_AT_ONCE = 65_536
 GRADIENT_NORM = 1.0
@@ -95,7 +96,7 @@ def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int)
     """Return an untrained flow, which is the identity, with a frame fitted to weighted points. Settings depend on D."""
     features = len(circles)
     marginals = even_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
-    marginals = marginals.improved(u, weights * (worth_of(weights) / float(weights.sum())), 5)
+    marginals = marginals.improved(u, weights * (effective_size(weights) / float(weights.sum())), 5)
     # Add a uniform part, so that the frame maps no part of the cube to almost zero volume.
     frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
     with seeded(seed):

@@ -14,6 +14,8 @@ from cubicflow.arguments import whole_number
 from cubicflow.integration.agreement import Agreement, agreement
 from cubicflow.integration.bounds import Bounds
 from cubicflow.integration.evaluations import Fold
+from cubicflow.integration.product_mixture import resample
+from cubicflow.weights import effective_size
 
 FEW_EFFECTIVE = 200  # effective points; with fewer the standard error is unreliable
 LARGE_SHARE = 0.05  # share of the largest weight above which the standard error is unreliable
@@ -85,9 +87,7 @@ class Integral:
             raise ValueError("f was 0 at every point, so there is no density to draw from")
         n = max(1, int(self.effective)) if n is None else whole_number("n", n, 0)
         generator = torch.Generator().manual_seed(seed)
-        marks = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=generator, dtype=torch.float64)) / n
-        edges = self._weights.cumsum(0)
-        chosen = torch.searchsorted(edges / edges[-1], marks).clamp(max=len(edges) - 1)
+        chosen = resample(self._weights, n, generator)
         return self._points[chosen[torch.randperm(n, generator=generator)]].numpy()
 
 
@@ -100,12 +100,10 @@ def summarise(folds: list[Fold], bounds: Bounds) -> Integral:
     error = math.hypot(*(part * error for part, (_, error) in zip(parts, found, strict=True)))
     weights = torch.cat([part * fold.weights for part, fold in zip(parts, folds, strict=True)])
     largest = float(weights.abs().max())
-    relative = weights.abs() / largest if largest > 0 else weights  # so that squares do not underflow
-    total = float(relative.sum())
     rounds = [one for fold in folds for one in fold.round_estimates()]
     compared = agreement([one for one in rounds if one.effective >= JUDGED and one.error > 0])
-    effective = total**2 / float(relative.square().sum()) if largest > 0 else 0.0
-    share = 1 / total if largest > 0 else 0.0
+    effective = effective_size(weights.abs())
+    share = largest / float(weights.abs().sum()) if largest > 0 else 0.0
     return Integral(
         estimate=estimate,
         error=error if largest > 0 else math.inf,

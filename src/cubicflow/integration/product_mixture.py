@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cubicflow.weights import effective_size, systematic
+
 PRIOR_POINTS = 2.0  # uniform pseudo-points added to the points that each factor is fitted to
 
 
@@ -241,9 +243,8 @@ def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generato
 
 def resample(weights: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Draw n indices in proportion to their weights, by systematic resampling."""
-    marks = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=generator, dtype=torch.float64)) / n
-    edges = weights.cumsum(0)
-    return torch.searchsorted(edges / edges[-1], marks).clamp(max=len(weights) - 1)
+    offset = float(torch.rand(1, generator=generator, dtype=torch.float64))
+    return torch.from_numpy(systematic(weights.numpy(), n, offset))
 
 
 def _fresh_start(
@@ -265,15 +266,6 @@ def _fresh_start(
     return ProductMixture(nodes, heights, torch.ones(count), circles)
 
 
-def worth_of(weights: Tensor) -> float:
-    """Return the effective number of points: (sum w)^2 / sum w^2."""
-    largest = float(weights.max()) if len(weights) else 0.0
-    if largest == 0:
-        return 0.0
-    relative = weights / largest  # so that squares do not underflow
-    return float(relative.sum() ** 2 / relative.square().sum())
-
-
 def tempered(weights: Tensor, wanted: float) -> Tensor:
     """Return weights^b, scaled to sum to their effective number of points.
 
@@ -282,7 +274,7 @@ def tempered(weights: Tensor, wanted: float) -> Tensor:
     """
     weights = weights / weights.max()
     power = 1.0
-    while worth_of(weights**power) < min(wanted, 0.5 * len(weights)) and power > 0.05:
+    while effective_size(weights**power) < min(wanted, 0.5 * len(weights)) and power > 0.05:
         power *= 0.85
     flat = weights**power
-    return flat * (worth_of(flat) / float(flat.sum()))
+    return flat * (effective_size(flat) / float(flat.sum()))

@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.packed_flows import pack, unpack
-from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
+from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.columns_likelihood import draw_rows, score_rows

@@ -49,7 +49,7 @@ class RunFolder:
         self.flow = flow
         self.sections = dict(sections)
         # Raises for a flow that cannot be described, before anything is written.
-        self.about = {} if flow is None else flow_files.about_flow(flow, or_state=True)
+        self.about = {} if flow is None else flow_files.config_of_flow(flow, or_state=True)
         self.finished: dict[str, Any] | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None

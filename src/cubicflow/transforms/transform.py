@@ -192,7 +192,7 @@ def check_context(transform: nn.Module, context: Tensor | None, context_features
         return
     if not context_features:
         raise ValueError(f"{name} was built without context but got context; build it with context_features=")
-    if context.ndim != 2 or context.shape[1] != context_features:
+    if context.ndim < 2 or context.shape[1] != context_features:
         raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
     if context.shape[0] != rows:
         raise ValueError(f"{name} got {rows} rows of x and {context.shape[0]} rows of context; pass equal numbers")

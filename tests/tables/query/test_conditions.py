@@ -189,7 +189,7 @@ BAD = {
     "size=4.55": "multiples of 0.1",
     "size>many": "'many'",
     "size>": "with nothing",
-    "hours>inf": "finite",
+    "hours>inf": "'inf' is not a number",
     "planet=mars": "always 'earth'",
     "id=3": "left out",
     "legs is missing": "has no missing value",

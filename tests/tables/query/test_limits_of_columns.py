@@ -25,6 +25,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
         "bounded": np.clip(rng.poisson(9, ROWS), 0, 20),
         "byte": pa.array(np.clip(255 - rng.geometric(0.02, ROWS), 1, 254), pa.uint8()),
         "other": rng.normal(size=ROWS),
+        "day": pa.array(18_262 + rng.integers(0, 90, ROWS), pa.int32()).cast(pa.date32()),
     }
     parquet.write_table(pa.table(columns), folder / "t.parquet")
     options = TableOptions(bounds={"bounded": (0, 20)})
@@ -72,3 +73,21 @@ def test_a_condition_that_all_rows_meet_has_probability_1(fitted: FittedTable, c
 def test_values_beyond_the_limits_are_refused(fitted: FittedTable, condition: str, said: str) -> None:
     with pytest.raises(TableError, match=f"condition '{condition}': {said}; choose values in this range"):
         fitted.probability([condition])
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("day>soon", "column 'day' holds dates, and 'soon' is not a date; give a date, written as 2020-01-0"),
+        ("day in 2020-01-01..1.2.2020", "and '1.2.2020' is not a date; give a date"),
+        ("day=2020-01-05 12:00", "'2020-01-05 12:00' is not a date"),
+        ("bounded>many", "column 'bounded' holds numbers, and 'many' is not a number; give a number, written as "),
+        ("other>1e400", "column 'other' holds numbers, and '1e400' is not a number; give a number, written as 0.0"),
+        ("other in 0..nan", "'nan' is not a number"),
+    ],
+)
+def test_values_of_another_type_are_refused(fitted: FittedTable, condition: str, said: str) -> None:
+    with pytest.raises(TableError) as refused:
+        fitted.probability([condition])
+    assert f"condition '{condition}': " in str(refused.value)
+    assert said in str(refused.value)

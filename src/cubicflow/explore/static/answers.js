@@ -28,13 +28,7 @@ export async function ask(path, options) {
   const response = await fetch(path, options);
   if (!response.ok) {
     const text = await response.text();
-    let message = text || `the server answered ${response.status}`;
-    try {
-      message = JSON.parse(text).error;
-    } catch {
-      // the text is the message
-    }
-    throw new Refused(message);
+    throw new Refused(text.startsWith("{") ? JSON.parse(text).error : text || `the server answered ${response.status}`);
   }
   const version = response.headers.get("x-cubicflow-run");
   if (state.run && version && version !== state.run.version && path !== "api/run") {

@@ -3,9 +3,16 @@
 /** @import { Column, Tick } from "./types" */
 import { dateTicks, numberTicks } from "./ticks.js";
 
+const LONG = 5; // characters of a label that has room beside its neighbours
+
 /** Returns the ends of a column's axis. A word is in the middle of its unit. @param {Column} column */
 export function range({ isList, edges, bars }) {
   return isList ? [-0.5, bars.length - 0.5] : [edges[0], edges[edges.length - 1]];
+}
+
+/** Returns the share of an axis below a value. @param {number} value @param {number[]} ends */
+export function share(value, [low, high]) {
+  return (value - low) / (high - low);
 }
 
 /** Returns ticks, at most `room` + 1 of numbers and dates, and twice as many of words.
@@ -13,7 +20,10 @@ export function range({ isList, edges, bars }) {
 export function ticksOf(column, room) {
   const [low, high] = range(column);
   if (column.isDate) return dateTicks(low, high, room);
-  if (!column.isList) return numberTicks(low, high, room);
+  if (!column.isList) {
+    const ticks = numberTicks(low, high, room);
+    return ticks.every(([, label]) => label.length <= LONG) ? ticks : numberTicks(low, high, Math.ceil(room / 2));
+  }
   const every = Math.ceil(column.bars.length / (2 * room));
   return column.bars.flatMap((label, i) => (i % every ? [] : [/** @type {Tick} */ ([i, label])]));
 }

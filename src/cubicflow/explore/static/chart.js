@@ -2,7 +2,7 @@
 // all widths and colour schemes. Labels are HTML, because the browser can shorten them.
 
 /** @import { Column, Tick } from "./types" */
-import { range, ticksOf } from "./axis.js";
+import { range, share, ticksOf } from "./axis.js";
 import { make, percent, shownValue } from "./page.js";
 import { numberTicks } from "./ticks.js";
 
@@ -19,7 +19,6 @@ function svg(tag, about, ...children) {
 }
 
 const drawing = (...paths) => svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, preserveAspectRatio: "none" }, ...paths);
-const share = (value, ends) => (value - ends[0]) / (ends[1] - ends[0]);
 const place = (value, ends) => Math.round(10 * SIDE * share(value, ends)) / 10;
 
 /** Returns the labels of an axis: below the chart, or to its left.
@@ -49,7 +48,7 @@ export class Density {
     this.column = column;
     this.edges = column.edges.map((edge) => place(edge, ends));
     this.paths = ["data", "band", "model"].map((name) => svg("path", { class: name }));
-    const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 4), ends);
+    const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 5), ends);
     this.element = make("div", { class: "chart", role: "img" }, drawing(...this.paths), ...ticks);
     this.element.style.height = `${height}px`;
   }

@@ -18,23 +18,36 @@ export class Flowing {
     this.features = path.shape[2];
     this.at = 0; // 0 is the data, 1 the place after the first layer
     this.chosen = [0, Math.min(1, this.features - 1)]; // the features of the two axes
-    this.measure();
+    this.ends = this.measured();
+    this.coloured = { inks: new Uint8ClampedArray(), key: "" };
   }
 
   /** @param {number} axis @param {number} feature */
   choose(axis, feature) {
     this.chosen[axis] = feature;
-    this.measure();
+    this.ends = this.measured();
   }
 
-  /** Computes the ends of both axes after every layer, and the shares that colour the points. */
-  measure() {
-    const { path, points, features, chosen } = this;
-    const values = (s, feature) =>
-      Float32Array.from({ length: points }, (_, i) => path[(s * points + i) * features + feature]);
-    const axes = (_, s) => chosen.map((feature) => endsOf(values(s, feature).sort()));
-    this.ends = Array.from({ length: this.steps }, axes);
-    this.shares = chosen.map((feature) => sharesBelow(values(0, feature)));
+  /** Returns a feature of all points after a layer. @param {number} step @param {number} feature */
+  values(step, feature) {
+    const { path, points, features } = this;
+    return Float32Array.from({ length: points }, (_, i) => path[(step * points + i) * features + feature]);
+  }
+
+  /** Returns the ends of both axes after every layer. */
+  measured() {
+    const axes = (_, step) => this.chosen.map((feature) => endsOf(this.values(step, feature).sort()));
+    return Array.from({ length: this.steps }, axes);
+  }
+
+  /** Returns the colours of the points by their place in the data, which change with the axes and the colour scheme. */
+  inks() {
+    const key = `${this.chosen} ${ink("--ink")}`;
+    if (this.coloured.key !== key) {
+      const [u, v] = this.chosen.map((feature) => sharesBelow(this.values(0, feature)));
+      this.coloured = { key, inks: inksByPlace(this.points, (i) => [u[i], v[i]]) };
+    }
+    return this.coloured.inks;
   }
 
   inWords() {
@@ -47,25 +60,20 @@ export class Flowing {
   /** @param {Scatter} scatter @param {boolean} withLines */
   paint(scatter, withLines) {
     const { path, points, features, chosen, lines, steps } = this;
-    const [u, v] = this.shares ?? [];
     const first = Math.floor(this.at);
     const next = Math.min(first + 1, steps - 1);
     const part = this.at - first;
     const ease = part * part * (3 - 2 * part);
     const mix = (a, b) => a + (b - a) * ease;
     const [x, y] = [0, 1].map((k) => {
-      const [low, high] = [0, 1].map((end) => mix(this.ends?.[first][k][end], this.ends?.[next][k][end]));
+      const [low, high] = [0, 1].map((end) => mix(this.ends[first][k][end], this.ends[next][k][end]));
       return (a, b) => (mix(a, b) - low) / (high - low);
     });
     const place = (i) => {
       const [a, b] = [(first * points + i) * features, (next * points + i) * features];
       return [x(path[a + chosen[0]], path[b + chosen[0]]), y(path[a + chosen[1]], path[b + chosen[1]])];
     };
-    scatter.points(
-      points,
-      place,
-      inksByPlace(points, (i) => [u[i], v[i]]),
-    );
+    scatter.points(points, place, this.inks());
     if (!lines || !withLines) return;
     const [, count, length] = lines.shape;
     const { pen, width, height } = scatter;

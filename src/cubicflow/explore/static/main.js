@@ -71,11 +71,14 @@ async function follow() {
   let news = "";
   try {
     const now = await ask("api/run");
-    if (!before || now.version !== before.version || now.state !== before.state) {
+    const isNew = now.version !== before?.version;
+    if (isNew || now.state !== before?.state) {
       state.run = now;
+      drawHead();
+    }
+    if (isNew) {
       state.kept.clear();
       const y = window.scrollY;
-      drawHead();
       if (!state.view.stays) await show(); // a view that stays holds what the user entered
       window.scrollTo(0, y);
     }

@@ -57,7 +57,7 @@ export function card(name, body, text = "", title = text) {
   return { about, words, element: make("article", { class: "card" }, head, body, words) };
 }
 
-/** @param {HTMLSelectElement} menu @param {[value: any, text: string][]} choices @param {any} value */
+/** @param {HTMLSelectElement} menu @param {[value: string, text: string][]} choices @param {any} value */
 export function fill(menu, choices, value) {
   menu.replaceChildren(...choices.map(([v, text]) => make("option", { value: v, text })));
   menu.value = String(value);
@@ -77,7 +77,7 @@ export function table(label, names, lines, kind = "") {
 }
 
 /** Writes the choices of the user into the address, so that a reloaded view has them again.
- * @param {string} view @param {string[][]} choices */
+ * @param {string} view @param {Record<string, string>} choices */
 export function remember(view, choices) {
   const text = new URLSearchParams(choices).toString();
   history.replaceState(null, "", `#/${view}${text && `?${text}`}`);

@@ -31,7 +31,7 @@ export class Panel {
     const [x, y] = [selection.columns[selection.x], selection.columns[selection.y]];
     this.density = null;
     [parts.up.textContent, parts.across.textContent] = [y.name, x.name];
-    const ticks = [...labels("across", ticksOf(x, 4), range(x)), ...labels("up", ticksOf(y, 6), range(y))];
+    const ticks = [...labels("across", ticksOf(x, 5), range(x)), ...labels("up", ticksOf(y, 6), range(y))];
     parts.frame.classList.toggle("with-words", y.isList || y.isDate);
     parts.frame.replaceChildren(scatter.canvas, brush, ...ticks);
     scatter.canvas.setAttribute("aria-label", `${y.name} against ${x.name}, ${this.title}`);
@@ -46,10 +46,10 @@ export class Panel {
 
   /** Draws the brush, and the points inside and outside it. */
   mark() {
-    const { box } = this.selection;
-    this.brush.hidden = !box;
-    const ends = box && { left: box.x[0], right: 1 - box.x[1], bottom: box.y[0], top: 1 - box.y[1] };
-    for (const [side, share] of Object.entries(ends ?? {})) this.brush.style[side] = `${100 * share}%`;
+    const { x, y } = this.selection.brush ?? { x: [0, 0], y: [0, 0] };
+    const ends = { left: x[0], right: 1 - x[1], bottom: y[0], top: 1 - y[1] };
+    for (const [side, share] of Object.entries(ends)) this.brush.style[side] = `${100 * share}%`;
+    this.brush.hidden = !this.selection.brush;
     this.scatter.repaint();
   }
 

@@ -2,11 +2,11 @@
 
 /** @import { WhatIf, Sample } from "./types" */
 /** @import { Control } from "./controls.js" */
-import { post } from "./answers.js";
+import { post, working } from "./answers.js";
 import { latest } from "./page.js";
 
 const ENOUGH = 500; // effective size of an answer that is not refined
-const PAUSE = 400; // milliseconds without a change before rows are drawn
+const PAUSE = 400; // milliseconds without a change before rows are drawn, or an answer is refined
 const SHOWN = 12; // rows on the page
 
 /** @param {WhatIf} answer */
@@ -15,11 +15,10 @@ export const isRough = ({ effectiveSize }) => effectiveSize !== null && effectiv
 export class Question {
   /** @param {Control[]} controls
    * @param {{answer: (found: WhatIf, isLast: boolean) => void, rows: (found: Sample) => void,
-   *   failed: (error: unknown, part: "answer" | "rows") => void}} show */
+   *   failed: (error: unknown, part: string) => void}} show */
   constructor(controls, show) {
     this.controls = controls;
     this.show = show;
-    this.timer = 0;
     this.leaving = new AbortController(); // ends the slow requests of an earlier question
     this.ask = latest(() => this.answers());
   }
@@ -29,10 +28,9 @@ export class Question {
     return Object.fromEntries(found.filter(([, condition]) => condition));
   }
 
-  /** @returns {[string, string][]} */
   address() {
     const set = this.controls.filter((control) => control.condition());
-    return set.map((control) => [control.column.name, control.text()]);
+    return Object.fromEntries(set.map((control) => [control.column.name, control.text()]));
   }
 
   /** @param {URLSearchParams} address */
@@ -53,45 +51,49 @@ export class Question {
     this.leave();
     this.leaving = new AbortController();
     this.ask();
-    const { signal } = this.leaving;
-    this.timer = window.setTimeout(() => this.sample(signal), PAUSE);
+    this.sample();
   }
 
   leave() {
     this.leaving.abort();
-    window.clearTimeout(this.timer);
   }
 
-  /** Shows the answer of the server. If too few rows are behind it, asks for a better one and shows it as well. */
+  /** Shows the answer of the server, also while the user moves on. If too few rows are behind the answer to the latest
+   * question, asks for a better one. */
   async answers() {
     const { signal } = this.leaving;
     const conditions = this.conditions();
     try {
       const found = await post("api/what-if", { conditions });
-      if (signal.aborted) return;
-      this.show.answer(found, !isRough(found));
-      if (!isRough(found)) return;
-      const refined = post("api/what-if", { conditions, refine: true }, signal);
-      refined
-        .then((better) => signal.aborted || this.show.answer(better, true))
-        .catch((error) => this.fail(error, signal));
+      const isLast = !isRough(found) || signal.aborted;
+      this.show.answer(found, isLast);
+      if (!isLast) this.refine(conditions, signal);
     } catch (error) {
       this.fail(error, signal);
     }
   }
 
-  /** @param {AbortSignal} signal */
-  async sample(signal) {
-    try {
-      const found = await post("api/sample", { conditions: this.conditions(), n: SHOWN, seed: 0 }, signal);
-      if (!signal.aborted) this.show.rows(found);
-    } catch (error) {
-      this.fail(error, signal, "rows");
-    }
+  async refine(conditions, signal) {
+    if (!(await rested(signal))) return;
+    const found = post("api/what-if", { conditions, refine: true }, signal);
+    await found.then((better) => this.show.answer(better, true)).catch((error) => this.fail(error, signal));
   }
 
-  /** @param {unknown} error @param {AbortSignal} signal @param {"answer" | "rows"} part */
-  fail(error, signal, part = "answer") {
+  async sample() {
+    const { signal } = this.leaving;
+    if (!(await rested(signal))) return;
+    const found = post("api/sample", { conditions: this.conditions(), n: SHOWN, seed: 0 }, signal);
+    await found.then((rows) => this.show.rows(rows)).catch((error) => this.fail(error, signal, "sample"));
+  }
+
+  /** @param {unknown} error @param {AbortSignal} signal */
+  fail(error, signal, part = "wrong") {
     if (!signal.aborted) this.show.failed(error, part);
   }
+}
+
+/** Waits for a pause, and returns whether the question is still the latest. @param {AbortSignal} signal */
+async function rested(signal) {
+  await working(new Promise((done) => setTimeout(done, PAUSE)));
+  return !signal.aborted;
 }

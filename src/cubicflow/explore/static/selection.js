@@ -1,7 +1,7 @@
 // The rows inside a brush over two columns, and their masses in every column. No drawing.
 
 /** @import { Column, Shaped } from "./types" */
-import { binOf, binsOf, range } from "./axis.js";
+import { binOf, binsOf, range, share } from "./axis.js";
 
 export class Selection {
   /** Rows are positions (N, D) on the axes of columns. @param {Column[]} columns @param {Shaped} rows */
@@ -11,7 +11,7 @@ export class Selection {
     this.count = rows.shape[0];
     this.x = 0;
     this.y = 1;
-    /** The brush: values on the axes of x and y. @type {{x: number[], y: number[]} | null} */
+    /** The brush, in shares of both axes. @type {{x: number[], y: number[]} | null} */
     this.brush = null;
     this.bins = columns.map((column, k) =>
       Int32Array.from({ length: this.count }, (_, i) => binOf(column, this.at(i, k))),
@@ -30,49 +30,34 @@ export class Selection {
     const count = this.columns.length;
     const axis = (k, wave, by) => {
       const column = this.columns[k];
-      const [low, high] = range(column);
       const spread = column.isList ? 0.7 : column.isWhole ? 0.6 * (column.step ?? 1) : 0;
-      const shift = (i) => (Math.abs(Math.sin(i * wave) * by) % 1) - 0.5;
-      return (i) => (rows[i * count + k] + (spread && spread * shift(i)) - low) / (high - low);
+      const shift = (i) => spread && spread * ((Math.abs(Math.sin(i * wave) * by) % 1) - 0.5);
+      return (i) => share(rows[i * count + k] + shift(i), range(column));
     };
     const [u, v] = [axis(this.x, 12.9898, 43758.5453), axis(this.y, 78.233, 12543.123)];
     return (i) => [u(i), v(i)];
   }
 
-  /** Returns the brush as shares of the axes. */
-  get box() {
-    if (!this.brush) return null;
-    const share = (k, span) => {
-      const [low, high] = range(this.columns[k]);
-      return span.map((value) => (value - low) / (high - low));
-    };
-    return { x: share(this.x, this.brush.x), y: share(this.y, this.brush.y) };
-  }
-
-  /** Selects a rectangle, given by two of its corners in [0, 1] x [0, 1]. @param {number[]} from @param {number[]} to */
+  /** Selects a rectangle by two of its corners in [0, 1] x [0, 1]. @param {number[]} from @param {number[]} to */
   drag(from, to) {
-    const span = (k, a, b) => {
-      const [low, high] = range(this.columns[k]);
-      return [a, b].sort((p, q) => p - q).map((share) => low + share * (high - low));
-    };
-    this.brush = { x: span(this.x, from[0], to[0]), y: span(this.y, from[1], to[1]) };
+    const [x, y] = [0, 1].map((k) => [Math.min(from[k], to[k]), Math.max(from[k], to[k])]);
+    this.brush = { x, y };
   }
 
   /** Moves the brush by twentieths of the axes. Without a brush, one in the middle is moved.
    * @param {number[]} step */
   move([right, upwards]) {
-    const { x, y } = this.box ?? { x: [0.4, 0.6], y: [0.4, 0.6] };
+    const { x, y } = this.brush ?? { x: [0.4, 0.6], y: [0.4, 0.6] };
     this.drag([x[0] + right / 20, y[0] + upwards / 20], [x[1] + right / 20, y[1] + upwards / 20]);
   }
 
   /** Returns a function that says whether the brush holds row i of rows. @param {Shaped} rows */
   holds(rows) {
-    const { box } = this;
+    const { brush } = this;
     const place = this.placesOf(rows);
     return (i) => {
-      if (!box) return false;
       const [u, v] = place(i);
-      return u >= box.x[0] && u <= box.x[1] && v >= box.y[0] && v <= box.y[1];
+      return brush !== null && u >= brush.x[0] && u <= brush.x[1] && v >= brush.y[0] && v <= brush.y[1];
     };
   }
 

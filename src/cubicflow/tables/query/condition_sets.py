@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from cubicflow.tables.arrow_types import is_number, shown
+from cubicflow.tables.arrow_types import is_date, is_number, shown
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
@@ -196,24 +196,27 @@ def _number(value: object, column: Column, *, wrapped: bool = True) -> float | N
     if value is None:
         return None
     text = _text(value, column)
-    if isinstance(column, Levelled):
-        try:
-            found = float(text)
-        except ValueError:
-            found = math.nan
-    else:
-        # a context column without a map has no limits, and accepts values between the steps
-        unlimited = replace(column, role="context", map=None)
-        if text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-            raise TableError(f"{text} cannot be compared; give a finite value")
-        array = pa.array([text])
-        if isinstance(unlimited, CircularColumn) and not wrapped:
-            found = float(unlimited.unwrapped(unlimited.read(array))[0])
-        else:
-            found = float(unlimited.encode(array)[0])
+    try:
+        found = _read(text, column, wrapped=wrapped)
+    except (TableError, ValueError):
+        found = math.nan
     if not math.isfinite(found):
-        raise TableError(f"column {column.name!r} holds numbers, and {text!r} is not a number; give a number")
+        one, many = ("date", "dates") if is_date(column.arrow_type) else ("number", "numbers")
+        example = shown(column.decode(np.zeros(1)))[0]
+        raise TableError(
+            f"column {column.name!r} holds {many}, and {text!r} is not a {one}; give a {one}, written as {example}"
+        )
     return found
+
+
+def _read(text: str, column: Column, *, wrapped: bool) -> float:
+    if isinstance(column, Levelled):
+        return float(text)
+    # a context column without a map has no limits, and accepts values between the steps
+    unlimited, array = replace(column, role="context", map=None), pa.array([text])
+    if isinstance(unlimited, CircularColumn) and not wrapped:
+        return float(unlimited.unwrapped(unlimited.read(array))[0])
+    return float(unlimited.encode(array)[0])
 
 
 def _text(value: object, column: Column | None = None) -> str:

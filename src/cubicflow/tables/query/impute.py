@@ -20,7 +20,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder, with_gaps
@@ -31,6 +30,7 @@ from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.query.walk import Computed, Particles, Walk
 from cubicflow.tables.schema.sets import Set
+from cubicflow.weights import systematic
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -172,7 +172,7 @@ def _resample_uneven(state: Particles, count: int, particles: int, chooser: np.r
     if not uneven.any():
         return state
     chosen = np.tile(np.arange(particles), (count, 1))
-    chosen[uneven] = _systematic(w[uneven], particles, chooser)
+    chosen[uneven] = systematic(w[uneven], particles, chooser.random((int(uneven.sum()), 1)))
     log_weight = np.where(uneven[:, None], 0.0, np.log(np.maximum(w, 1e-300))).ravel()
     state = state.take((chosen + particles * np.arange(count)[:, None]).ravel())
     state.log_weight = log_weight
@@ -185,17 +185,6 @@ def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
     w = np.exp(each - each.max(axis=1, keepdims=True))
     found: Floats = w / w.sum(axis=1, keepdims=True)
     return found
-
-
-def _systematic(w: Floats, n: int, chooser: np.random.Generator) -> NDArray[np.int64]:
-    """Return n indices per row, (rows, n), by systematic resampling with weights w (rows, particles).
-
-    See :func:`cubicflow.tables.query.walk.resample`.
-    """
-    ends = np.cumsum(w, axis=1)
-    points = (np.arange(n) + chooser.random((len(w), 1))) / n * ends[:, -1:]
-    found: NDArray[np.int64] = (ends[:, None, :] <= points[:, :, None]).sum(axis=2)
-    return found.clip(max=w.shape[1] - 1)
 
 
 def _chosen(
@@ -214,7 +203,7 @@ def _chosen(
             for fixed in (walk.determined(filled, i), _solved(sums, i, np.where(np.isnan(rows), filled, rows))):
                 filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
         return np.repeat(filled[None], draws, axis=0)
-    indices = chooser.permuted(_systematic(w, draws, chooser), axis=1)  # (n, draws)
+    indices = chooser.permuted(systematic(w, draws, chooser.random((len(w), 1))), axis=1)  # (n, draws)
     drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
     return np.where(np.isnan(rows), drawn, rows)
 

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.cells import UNSEEN
@@ -219,22 +220,13 @@ def effective_size(log_weight: Floats) -> float:
     2.6666666666666665
     """
     top = log_weight.max(initial=-math.inf)
-    if top == -math.inf:
-        return 0.0
-    w = np.exp(log_weight - top)
-    return float(w.sum() ** 2 / (w**2).sum())
+    return 0.0 if top == -math.inf else weights.effective_size(np.exp(log_weight - top))
 
 
 def resample(log_weight: Floats, n: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Return the indices of ``n`` particles, drawn in proportion to their weights by systematic resampling.
 
-    The count of each particle is n times its share of the weight, rounded up or down.
-
     >>> resample(np.log([0.5, 0.25, 0.25]), 4, np.random.default_rng(0)).tolist()
     [0, 0, 1, 2]
     """
-    w = np.exp(log_weight - log_weight.max())
-    ends = np.cumsum(w)
-    points = (np.arange(n) + generator.random()) / n * ends[-1]
-    found: NDArray[np.int64] = np.searchsorted(ends, points, side="right")
-    return np.minimum(found, len(w) - 1)
+    return weights.systematic(np.exp(log_weight - log_weight.max()), n, generator.random())

@@ -89,10 +89,9 @@ def _fingerprint(rows: pa.Table) -> str:
     digests = []
     for name, type, column in zip(rows.column_names, rows.schema.types, rows.columns, strict=True):
         digest = hashlib.sha256(f"{name}\0{type}\0".encode())
-        for chunk in column.chunks:
-            if pa.types.is_nested(type):  # nested columns are never modelled
-                digest.update(str(len(chunk)).encode())
-                continue
+        if pa.types.is_nested(type):  # nested columns are never modelled
+            digest.update(str(len(column)).encode())
+        for chunk in column.chunks if not pa.types.is_nested(type) else ():
             plain = chunk.dictionary_decode() if pa.types.is_dictionary(type) else chunk
             texts = (plain if pa.types.is_binary(type) else plain.cast(pa.large_string())).to_pylist()
             digest.update("".join("\1" if text is None else f"{text}\0" for text in texts).encode("utf-8", "replace"))

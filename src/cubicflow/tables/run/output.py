@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,48 +26,58 @@ STANDARD_OUTPUT = "-"
 MOST_DIGITS = 38  # digits of a decimal128
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)  # types that a .npy file can hold
 
-FORMULA = (
-    r"=+\-@\t\r\n＝＋－＠"  # first characters of spreadsheet formulas, as a character class of a regular expression
-)
-NO_NOTATIONS: Mapping[str, Notation] = MappingProxyType({})
+FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # the first character of a spreadsheet formula
 
 Batches = Iterator[pa.RecordBatch]
 
 
-def _write_csv(
-    file: BinaryIO,
-    batches: Batches,
-    decimals: Mapping[str, int],
-    notations: Mapping[str, Notation] = NO_NOTATIONS,
-    protect: bool = False,
-) -> None:
-    def texts() -> Batches:
-        for batch in batches:
-            names = batch.schema.names
-            arrays = [_text(column, decimals.get(name)) for name, column in zip(names, batch.columns, strict=True)]
-            for i, name in enumerate(names):
-                if name in notations:
-                    arrays[i] = notations[name].from_plain(arrays[i].cast(pa.string()))
-                elif protect:  # a formatted number, such as -5 €, is not a formula
-                    arrays[i] = protected(arrays[i])
-            names = protected(pa.array(names)).to_pylist() if protect else names
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
+@dataclass(frozen=True)
+class CsvStyle:
+    """How a CSV file writes values. Other formats hold the values themselves.
 
-    _write_by(arrow_csv.CSVWriter, file, texts())
+    Attributes:
+        decimals: the number of digits after the point, for columns with a fixed number.
+        notations: the notations of columns that are not written plainly.
+        protect_formulas: whether texts that a spreadsheet would take for formulas get an apostrophe.
+    """
+
+    decimals: Mapping[str, int] = field(default_factory=dict)
+    notations: Mapping[str, Notation] = field(default_factory=dict)
+    protect_formulas: bool = False
+
+    def write(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows as the file holds them."""
+        arrays = [self._column(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+        names = pa.array(batch.schema.names)
+        names = protected(names) if self.protect_formulas else names
+        return pa.RecordBatch.from_arrays(arrays, names=names.to_pylist())
+
+    def _column(self, name: str, column: pa.Array) -> pa.Array:
+        text = _text(column, self.decimals.get(name))
+        if name in self.notations:  # a number such as -5 € is not a formula
+            return self.notations[name].from_plain(text.cast(pa.string()))
+        return protected(text) if self.protect_formulas else text
 
 
-def csv_text(batches: Batches, decimals: Mapping[str, int], notations: Mapping[str, Notation] = NO_NOTATIONS) -> bytes:
+PLAIN = CsvStyle()
+
+
+def csv_text(batches: Batches, style: CsvStyle = PLAIN) -> bytes:
     """Return rows as the bytes of a CSV file.
 
-    >>> csv_text(iter([pa.record_batch({"a": [1, 2]})]), {})
+    >>> csv_text(iter([pa.record_batch({"a": [1, 2]})]))
     b'"a"\\n1\\n2\\n'
     """
     file = io.BytesIO()
-    _write_csv(file, batches, decimals, notations)
+    _write_csv(file, batches, style)
     return file.getvalue()
 
 
-def _write_parquet(file: BinaryIO, batches: Batches, *_: object) -> None:
+def _write_csv(file: BinaryIO, batches: Batches, style: CsvStyle) -> None:
+    _write_by(arrow_csv.CSVWriter, file, map(style.write, batches))
+
+
+def _write_parquet(file: BinaryIO, batches: Batches, _: CsvStyle) -> None:
     _write_by(parquet.ParquetWriter, file, batches)
 
 
@@ -102,10 +112,10 @@ def protected(texts: pa.Array) -> pa.Array:
     """
     if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
         return texts
-    return pc.replace_substring_regex(texts, pattern=f"^[{FORMULA}]", replacement=r"'\0")
+    return pc.replace_substring_regex(texts, pattern=FORMULA, replacement=r"'\0")
 
 
-def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
+def _write_npy(file: BinaryIO, batches: Batches, _: CsvStyle) -> None:
     """Write one column as (N,), several as (N, D), all in one dtype.
 
     The header is rewritten once the rows are counted; NumPy pads headers for this purpose.
@@ -134,7 +144,11 @@ def _write_npy(file: BinaryIO, batches: Batches, *_: object) -> None:
     write_header()
 
 
-WRITERS: dict[str, Callable[..., None]] = {".csv": _write_csv, ".parquet": _write_parquet, ".npy": _write_npy}
+WRITERS: dict[str, Callable[[BinaryIO, Batches, CsvStyle], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".npy": _write_npy,
+}
 
 
 def check_output(path: str, *, overwrite: bool = False) -> None:
@@ -166,54 +180,39 @@ def is_own(run: Path, name: str, output: Path) -> bool:
 
 
 def write_rows(
-    path: str,
-    batches: Batches,
-    decimals: Mapping[str, int] | None = None,
-    *,
-    notations: Mapping[str, Notation] = NO_NOTATIONS,
-    overwrite: bool = False,
-    whole: bool = False,
-    protect_formulas: bool = False,
+    path: str, batches: Batches, style: CsvStyle = PLAIN, *, overwrite: bool = False, whole: bool = False
 ) -> None:
     """Write rows to a file. The file appears once it is complete; after an error there is no file.
 
     Args:
         path: the name of the file, or ``-`` for CSV on standard output.
         batches: the rows, at least one batch.
-        decimals: the number of digits after the point, for columns that a CSV writes with a fixed number.
-        notations: the notations of columns that a CSV writes in a notation of their own.
+        style: how a CSV is written.
         overwrite: whether to replace an existing file.
         whole: whether standard output gets the rows at the end, all at once, instead of batch by batch.
-        protect_formulas: whether texts in a CSV that a spreadsheet would take for formulas get an apostrophe.
     """
     check_output(path, overwrite=overwrite)
-    csv_options = decimals or {}, notations, protect_formulas
-    if path == STANDARD_OUTPUT and whole:
+    if path != STANDARD_OUTPUT:
+        write_files([(path, batches)], style)
+        return
+    if whole:
         with tempfile.TemporaryFile() as buffered:
-            _write_csv(buffered, batches, *csv_options)
+            _write_csv(buffered, batches, style)
             buffered.seek(0)
             shutil.copyfileobj(buffered, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    elif path == STANDARD_OUTPUT:
-        _write_csv(sys.stdout.buffer, batches, *csv_options)
-        sys.stdout.buffer.flush()
     else:
-        write_files([(path, batches)], *csv_options)
+        _write_csv(sys.stdout.buffer, batches, style)
+    sys.stdout.buffer.flush()
 
 
-def write_files(
-    outputs: Iterable[tuple[str, Batches]],
-    decimals: Mapping[str, int],
-    notations: Mapping[str, Notation] = NO_NOTATIONS,
-    protect_formulas: bool = False,
-) -> None:
+def write_files(outputs: Iterable[tuple[str, Batches]], style: CsvStyle = PLAIN) -> None:
     """Write several files, or no file: after an error every name has its old file, or none.
 
     Args:
         outputs: the names of the files, each with its rows. The rows of a file are asked for after the file before it.
-        decimals, notations, protect_formulas: as in :func:`write_rows`.
+        style: how a CSV is written.
     """
     with replacing_together() as new_file:
         for path, batches in outputs:
             with new_file(Path(path)) as file:
-                WRITERS[Path(path).suffix.lower()](file, batches, decimals, notations, protect_formulas)
+                WRITERS[Path(path).suffix.lower()](file, batches, style)

@@ -70,7 +70,10 @@ class Schema:
         if problems:
             more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
             differences = "; ".join(problems[:8]) + more
-            raise TableError(f"{table.name}: this table differs from the fitted table: {differences}")
+            raise TableError(
+                f"{table.name}: this table differs from the fitted table: {differences}; give a table with the columns "
+                "of the fitted one"
+            )
         return needed
 
     def new_columns(self, table: Table) -> list[str]:

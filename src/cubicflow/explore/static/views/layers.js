@@ -109,7 +109,7 @@ function player(found) {
   lines.addEventListener("change", () => scatter.repaint());
   ["x", "y"].forEach((name, axis) => {
     const menu = menus[name];
-    fill(menu, found.names.map((text, i) => [i, text]), flowing.chosen[axis]); // prettier-ignore
+    fill(menu, Object.entries(found.names), flowing.chosen[axis]);
     menu.hidden = flowing.features < 3;
     menu.addEventListener("change", () => {
       flowing.choose(axis, Number(menu.value));

@@ -24,6 +24,7 @@ export async function draw(page) {
   const rows = arrays.data ?? arrays.model;
   const selection = new Selection(columns, rows);
   const view = copy("pairs");
+  const names = columns.map(({ name }) => name);
   const left = new Panel(selection, arrays.data ? "data" : "samples", rows, arrays.data ? "--data-ink" : "--model");
   const right = new Panel(selection, "model", arrays.model, "--model");
   const pictures = columns.slice(0, MOST).map((column) => picture(column, { height: 54 }));
@@ -44,12 +45,12 @@ export async function draw(page) {
     if (x === selection.x && y === selection.y) right.shade(found);
   };
   for (const axis of ["x", "y"]) {
-    const index = columns.findIndex(({ name }) => name === remembered().get(axis));
+    const index = names.indexOf(remembered().get(axis) ?? "");
     if (index >= 0) selection[axis] = index;
-    fill(view[axis], columns.map(({ name }, i) => [i, name]), selection[axis]); // prettier-ignore
+    fill(view[axis], Object.entries(names), selection[axis]);
     view[axis].addEventListener("change", () => {
       selection[axis] = Number(view[axis].value);
-      remember("pairs", [["x", columns[selection.x].name], ["y", columns[selection.y].name]]); // prettier-ignore
+      remember("pairs", { x: names[selection.x], y: names[selection.y] });
       choose();
     });
   }
@@ -60,7 +61,7 @@ export async function draw(page) {
   for (const panel of [left, right]) panel.listen(mark);
   view.squares.append(left.element, right.element);
   view.grid.classList.toggle("of-rows", Boolean(arrays.data));
-  view.grid.append(...pictures.map(({ element }, i) => card(columns[i].name, element).element));
+  view.grid.append(...pictures.map(({ element }, i) => card(names[i], element).element));
   page.append(view.content);
   await choose();
 }

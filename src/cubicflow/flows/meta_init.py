@@ -24,11 +24,11 @@ FILLING = frozenset({Tensor.uniform_, Tensor.normal_, Tensor.zero_, Tensor.fill_
 SCALING = frozenset({Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.mul, Tensor.div, Tensor.sqrt})
 
 
-class making(TorchFunctionMode):  # noqa: N801 - used like a function
+class default_tensor_type(TorchFunctionMode):  # noqa: N801 - used like a function
     """A context in which new tensors are on this device by default, and new floating-point tensors have this dtype.
     Integer tensors can have another device: on the meta device they would lose their values.
 
-    >>> with making(torch.float64, torch.device("meta"), whole_numbers="cpu"):
+    >>> with default_tensor_type(torch.float64, torch.device("meta"), whole_numbers="cpu"):
     ...     x, number = torch.nn.Linear(1, 2).weight, torch.tensor(3)
     >>> x.dtype, x.device.type, number
     (torch.float64, 'meta', tensor(3))
