@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.columns_likelihood import score_rows
 from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.masses import bins_of
 from cubicflow.tables.query.walk import Walk

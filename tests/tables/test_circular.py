@@ -10,10 +10,10 @@ import torch
 
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
-from cubicflow.tables.columns_likelihood import score_rows
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.kinds.circular import Circular
+from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.masses import log_mean_density, unit_spline
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 
 SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}

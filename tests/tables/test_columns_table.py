@@ -14,9 +14,9 @@ import pytest
 import cubicflow as cf
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
-from cubicflow.tables.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
-from cubicflow.tables.columns_likelihood import score_rows
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.network import ColumnsModel
 
 ROWS = 600
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 20}

@@ -18,9 +18,9 @@ from scipy.integrate import quad
 
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.likelihood import Mean
+from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.run.scored_parts import score_parts
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict

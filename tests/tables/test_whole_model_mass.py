@@ -13,13 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.cells import CELL, INTERVAL
-from cubicflow.tables.columns_likelihood import score_rows
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model
 from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cells import CELL, INTERVAL
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import Undivided

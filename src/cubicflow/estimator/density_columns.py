@@ -12,11 +12,11 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.many_rows import HELD_OUT
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.tables import Schema
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.columns_likelihood import score_rows
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model, suited_columns_training
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
@@ -40,7 +40,7 @@ def fit_columns(
 ) -> FittedColumns:
     """Train a model of columns on nine tenths of the rows; the last tenth is for early stopping.
 
-    ``settings`` are arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel`. ``training`` are fields of
+    ``settings`` are arguments of :class:`~cubicflow.tables.model.network.ColumnsModel`. ``training`` are fields of
     :class:`~cubicflow.training.TrainingConfig`. Both replace defaults that depend on the rows.
     """
     y = inputs.read(PlainReader(schema), rows).y

@@ -29,8 +29,8 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.fitted import SECTION
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.places import is_path
 from cubicflow.tables.schema.split import RowSample
 from cubicflow.tables.schema.usable_rows import pieces

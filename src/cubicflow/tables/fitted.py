@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.columns_likelihood import draw_rows, score_rows
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, Scored, TableEncoder
-from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
+from cubicflow.tables.model.independent import IndependentColumns
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
@@ -73,7 +73,7 @@ class FittedTable(SampledTable):
     batches can call it. An unpickled copy is on the CPU.
 
     Attributes:
-        flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.columns_model.ColumnsModel`.
+        flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.model.network.ColumnsModel`.
         schema: the kind, the role and the map of each column.
         split: which rows of the fitted table were for training, validation and test.
         missing: what :meth:`score` does by default with rows that lack a value.

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import ALONE, CELL, Cells, learn_cells
-from cubicflow.tables.dependencies import Rule, find_rules, order_of
 from cubicflow.tables.encoder import Numbers, given_columns, table_rows
-from cubicflow.tables.independent import log_alone, read_shares, shares_of
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.model.independent import log_alone, read_shares, shares_of
+from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
@@ -119,7 +119,7 @@ class CellEncoder(PlainReader):
 
     @cached_property
     def model_arguments(self) -> dict[str, list[int]]:
-        """The arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel` that describe its columns."""
+        """The arguments of :class:`~cubicflow.tables.model.network.ColumnsModel` that describe its columns."""
         found: dict[str, list[int]] = {}
         given = [column.name for column in self.schema.context]
         for prefix, names in (("", self.order), ("context_", given)):

@@ -1,11 +1,11 @@
 """An autoregressive model of the columns of a mixed table: p(row) = product over columns of p(cell | cells before it).
 
-Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.cells`), (N, 4 D), in float32 for
-training and float64 for scores. Context columns are cells as well, (N, 4 C).
+Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.model.cells`), (N, 4 D), in float32
+for training and float64 for scores. Context columns are cells as well, (N, 4 C).
 
     cells (N, T, 4) -> tokens (N, T, E) -> core -> hidden states (N, D, H) -> logits of outcomes, params of splines
 
-The C context cells and the columns 0 .. D - 2 have a token each. A core (:mod:`cubicflow.tables.columns_cores`) turns
+The C context cells and the columns 0 .. D - 2 have a token each. A core (:mod:`cubicflow.tables.model.cores`) turns
 the tokens before each of the columns 0 .. D - 1 into its hidden state. The log probability of a cell is the sum of
 
     log softmax of its outcome             0 for a column with one outcome
@@ -38,8 +38,8 @@ from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
-from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
-from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
+from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
+from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.model.masses import (
     fast_log_mean_densities,
     log_densities,

@@ -10,8 +10,8 @@ The outcomes of a column of words are the frequent words, one outcome for all ra
 values if training rows had any. The log_size of a rare word is the log of its share among the rare words. The outcomes
 of a column of numbers are "a number", then each atom, which is a single value with a probability of its own, then
 missing values. The log_size of a step is the log of its width on the column's own
-:class:`~cubicflow.tables.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope. Adding
-it turns a density on [0, 1] into one in the data's units.
+:class:`~cubicflow.tables.model.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope.
+Adding it turns a density on [0, 1] into one in the data's units.
 
 Every column reserves a small probability for values that its training rows never had: an unseen word, a value off the
 grid or beyond a limit, a missing value in a column whose training rows had none. The cell of such a value has the kind
@@ -39,8 +39,15 @@ from cubicflow.tables.kinds.column import Bounds, Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.maps import PRIOR, CodeCounts
+from cubicflow.tables.model.unit_scale import (
+    Ends,
+    UnitScale,
+    ring_of_codes,
+    ring_of_values,
+    scale_of_codes,
+    scale_of_values,
+)
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unit_scale import Ends, UnitScale, ring_of_codes, ring_of_values, scale_of_codes, scale_of_values
 
 CELL = 4  # numbers in a cell
 UNSEEN = -1  # the kind of a value that no training row had

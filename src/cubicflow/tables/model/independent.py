@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import Cells, learn_cells
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.maps import PRIOR
+from cubicflow.tables.model.cells import Cells, learn_cells
 from cubicflow.tables.table_error import TableError
 
 Shares = tuple[float, ...]  # of the outcomes of a column among the training rows, all above 0
