@@ -149,6 +149,7 @@ def test_images_are_contexts_of_image_flows() -> None:
             lambda: cf.flows.plane(base=cf.distributions.StandardNormal(2)),
             "need noise on .* and StandardNormal has other support",
         ),
+        (lambda: cf.flows.tabular(2, base=cf.distributions.Uniform(2), base_components=3), "not both"),
         (lambda: cf.flows.tabular(3, base=cf.distributions.StandardNormal(2)), "has 3 features, but the base or"),
     ],
 )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cubicflow.flows.flow import Flow, flatten_rows
+from cubicflow.flows.batch_shapes import flatten_rows
+from cubicflow.flows.flow import Flow
 from cubicflow.transforms import NotInvertibleError
 
 JACOBIAN_ROWS = 4  # rows on which the log-det is compared with autograd

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import whole_number
 from cubicflow.distributions import Base
+from cubicflow.flows.batch_shapes import as_flow, as_generator, flatten_rows, no_context, sample_shape, wrong_context
 from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
@@ -147,12 +146,12 @@ class Flow(nn.Module):
         if self.embedding_net is None:
             return context
         if context is None:
-            raise ValueError(_no_context_message(self.context_shape))
+            raise no_context(self.context_shape)
         if not isinstance(context, Tensor) or context.is_floating_point():  # whole numbers may be embedded as they are
             context = as_flow("context", context, self.base.anchor)
         axes = len(self.context_shape)
         if tuple(context.shape[-axes:]) != self.context_shape:
-            raise ValueError(_context_message(self.context_shape, context))
+            raise wrong_context(self.context_shape, context)
         batch = context.shape[: context.ndim - axes]
         embedded: Tensor = self.embedding_net(context.reshape(-1, *self.context_shape))
         if embedded.shape != (batch.numel(), *self.embedded_shape):
@@ -284,75 +283,3 @@ class Flow(nn.Module):
         else:
             outputs = pieces.apply(function, rows, context, batch_size, self)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]
-
-
-Given = TypeVar("Given", Tensor, Tensor | None)
-
-
-def as_flow(name: str, values: Given, anchor: Tensor) -> Given:
-    """Return values in the flow's dtype. Raise a TypeError for arrays and lists, and for an integer x: integers may be
-    codes, or counts that need dequantisation."""
-    if isinstance(values, (np.ndarray, list, tuple)):
-        raise TypeError(
-            f"{name} must be a tensor, got {type(values).__name__}; convert it with torch.as_tensor({name})"
-        )
-    if values is None or not isinstance(values, Tensor) or values.dtype == anchor.dtype:
-        return values
-    if not values.is_floating_point() and name == "x":
-        raise TypeError(f"{name} must be floating point, got {values.dtype}; convert it with {name}.float()")
-    return values.to(anchor.dtype)
-
-
-def flatten_rows(
-    x: Tensor, shape: tuple[int, ...], context: Tensor | None, context_shape: tuple[int, ...]
-) -> tuple[Tensor, Tensor | None, torch.Size]:
-    """Broadcast x (*batch, *shape) and context (*batch, *context_shape) to one batch shape, and flatten it to rows.
-    Return the rows of x, the rows of context and the batch shape."""
-    if x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
-        raise ValueError(
-            f"this flow is on data of shape {shape}: x must have shape (..., {_sizes(shape)}), got {tuple(x.shape)}"
-        )
-    batch = x.shape[: x.ndim - len(shape)]
-    if context is None:
-        if context_shape:
-            raise ValueError(_no_context_message(context_shape))
-        return x.reshape(-1, *shape) if x.numel() else x.reshape(batch.numel(), *shape), None, batch
-    if not context_shape:
-        raise ValueError("this flow has no context; leave out context=, or build the flow with context_features=")
-    axes = len(context_shape)
-    if context.ndim < axes or tuple(context.shape[-axes:]) != context_shape:
-        raise ValueError(_context_message(context_shape, context))
-    try:
-        batch = torch.broadcast_shapes(batch, context.shape[: context.ndim - axes])
-    except RuntimeError:
-        raise ValueError(
-            f"x of shape {tuple(x.shape)} and context of shape {tuple(context.shape)} do not broadcast: give one row "
-            "of context for each row of x, or x of shape (n, N, ...) for N rows of context"
-        ) from None
-    rows = x.expand(*batch, *shape).reshape(batch.numel(), *shape)
-    return rows, context.expand(*batch, *context_shape).reshape(batch.numel(), *context_shape), batch
-
-
-def _no_context_message(context_shape: tuple[int, ...]) -> str:
-    return f"this flow is conditional: pass context= of shape (..., {_sizes(context_shape)})"
-
-
-def _context_message(context_shape: tuple[int, ...], context: Tensor) -> str:
-    return f"context must have shape (..., {_sizes(context_shape)}), got {tuple(context.shape)}"
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))
-
-
-def sample_shape(n: int, context: Tensor | None, axes: int = 1) -> torch.Size:
-    """Return (n, *batch shape of context), where one context has ``axes`` axes. Raise a ValueError unless n is a whole
-    number, 0 or more."""
-    return torch.Size((whole_number("n", n, 0), *(() if context is None else context.shape[: context.ndim - axes])))
-
-
-def as_generator(generator: torch.Generator | None, seed: int | None, device: torch.device) -> torch.Generator | None:
-    """Return the given generator, or a generator with the given seed on the device, or None."""
-    if generator is not None and seed is not None:
-        raise ValueError("give generator= or seed=, not both")
-    return generator if seed is None else torch.Generator(device).manual_seed(seed)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from cubicflow.flows.batch_shapes import no_context
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import PositiveDensity, box_of
 
@@ -35,14 +36,13 @@ class FlowDistribution(Distribution):
     def __init__(
         self, flow: Flow | Mixture, context: Tensor | None = None, *, batch_shape: torch.Size | None = None
     ) -> None:
-        shape = flow.context_shape
-        if context is None and shape:
-            raise ValueError(f"this flow is conditional: pass context of shape (..., {', '.join(map(str, shape))})")
+        if context is None and flow.context_shape:
+            raise no_context(flow.context_shape)
         self.flow = flow
         self.has_rsample = isinstance(flow, Flow)
         self.context = context
         if batch_shape is None:
-            batch_shape = torch.Size() if context is None else context.shape[: context.ndim - len(shape)]
+            batch_shape = torch.Size() if context is None else context.shape[: context.ndim - len(flow.context_shape)]
         super().__init__(batch_shape, torch.Size(flow.shape), validate_args=False)
 
     @property

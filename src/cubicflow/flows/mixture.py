@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.flow import Flow, as_generator, sample_shape
+from cubicflow.flows.batch_shapes import as_generator, sample_shape
+from cubicflow.flows.flow import Flow
 
 if TYPE_CHECKING:
     from cubicflow.flows.flow_distribution import FlowDistribution

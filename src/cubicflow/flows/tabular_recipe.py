@@ -39,7 +39,7 @@ class TabularConfig(RecipeConfig):
         linear: use linear layers.
         linear_bias: give linear layers a trainable shift.
         final_linear: add one more linear layer at the end.
-        base_components: 1 for a standard normal base, more for a mixture of normals.
+        base_components: 1 for a standard normal base, more for a mixture of normals. For other bases, see ``base``.
 
     >>> for name, value in TabularConfig.paper_settings().items():
     ...     print(f"{name} = {value}, by default {getattr(TabularConfig(), name)}")
@@ -109,6 +109,8 @@ class TabularConfig(RecipeConfig):
             raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
         if self.network == "transformer" and self.norm is not None:
             raise ValueError(f"network='transformer' has layer norms of its own; leave out norm={self.norm!r}")
+        if self.base is not None and self.base_components != 1:
+            raise ValueError(f"give base= or base_components={self.base_components}, not both")
         if self.order is not None and (self.layer != "autoregressive" or self.linear):
             raise ValueError(
                 "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
