@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
+from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
-from cubicflow.explore.first_picture import signature
 from cubicflow.explore.subject import (
     ArraySubject,
     ColumnsSubject,
