@@ -71,6 +71,8 @@ def table_settings(recipe: Mapping[str, Any]) -> TableSettings:
                 "models with only = ['bsds300']"
             )
     for line in settings.table:
+        if "title" not in line:
+            raise ValueError('a line of the table in the recipe of table-1 has no title; add title = "..."')
         for name in line.get("models", ()):
             if name not in settings.models:
                 raise ValueError(unknown_name("the recipe of table-1", "model", name, settings.models))

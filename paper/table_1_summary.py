@@ -131,7 +131,7 @@ def _carry_over(rows: Sequence[Row], records: Sequence[CellRecord], dataset: str
     control = by_seed(records, dataset, CONTROL)
     if published is None or not control or any(record.about["provenance"] != "redrawn" for record in records):
         return
-    (known,) = (record.scores for record in control.values())
+    known = next(iter(control.values())).scores  # the same for every seed
     for row in (row for row in rows if row["model"] != CONTROL):
         scores = [record.scores for record in by_seed(records, dataset, row["model"]).values()]
         row["carried"] = asdict(carried_over(scores, known, number(published), PUBLISHED[dataset].test))

@@ -292,3 +292,8 @@ def test_without_scikit_learn(cubicflow: Command, files: dict[str, Path], monkey
         cubicflow("judge", files["real"], files["sampled"], "--train", files["train"]),
         "judging needs scikit-learn, which is not installed; use: pip install 'cubicflow[sklearn]'",
     )
+
+
+def test_long_queries_are_no_names_of_runs(cubicflow: Command) -> None:
+    query = f"duckdb:?query=SELECT {' + '.join(['1'] * 200)} AS a"
+    assert "1 rows are too few to judge by" in cubicflow("judge", query, query).errors

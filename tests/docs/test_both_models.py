@@ -25,6 +25,8 @@ FIT = "cubicflow fit table.csv -o run"
 CONDITIONAL = "--given a=3 --given b=yes"  # of the command for a run with the context columns a and b
 TINY = " --steps 20 --hidden-features 8 --device cpu"
 REMEDY = re.compile(r"(?<= )--[a-z][a-z-]+|cubicflow [a-z]+")
+OPTION = re.compile(r"(?<=cubicflow) (sample|score) (?=--[a-z-]+$)")  # a page may name only the command and its option
+ARGUMENTS = {"sample": "run -n 3 -o -", "score": "run new.csv -o -"}
 ROWS = 60
 
 
@@ -32,6 +34,7 @@ def commands() -> list[str]:
     """Return the commands of the pages that use the run or its tables, each once, in the order of the pages."""
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
     found = [command for text in texts for command in (*COMMAND.findall(text), *INLINE.findall(text))]
+    found = [OPTION.sub(lambda named: f" {named[1]} {ARGUMENTS[named[1]]} ", command) for command in found]
     shown = {re.sub(r"\s+", " ", command): None for command in found}
     used = re.compile(r"cubicflow \w+ (run|new\.csv)( |$)|cubicflow doctor$")
     return [command for command in shown if used.match(command) and command.split()[1] not in TOO_LONG]
@@ -83,6 +86,7 @@ def workplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def test_the_pages_have_the_commands_of_a_first_hour() -> None:
     assert {command.split()[1] for command in commands()} >= {"score", "sample", "impute", "judge", "plot", "evaluate"}
+    assert {"--complete", "--observed-only", "--protect-formulas"} <= {command.split()[-1] for command in commands()}
     assert FIT in COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
 

@@ -14,6 +14,8 @@ from tests.helpers.command_line import Command
     ("text", "message"),
     [
         ("[models.mine]\nflow = { num_bins = 3 }", "'mine' in the recipe of table-1 has no title"),
+        ('[[table]]\nmodels = ["cubic"]', "a line of the table in the recipe of table-1 has no title"),
+        ('[[table]]\ntitle = "x"\nmodels = ["cubik"]', "no model 'cubik'; did you mean 'cubic'?"),
         ("[flow]\nnum_bin = 3", "the recipe of table-1: TabularConfig has no setting 'num_bin'; did you mean"),
         ("[training]\nlearning_rat = 1", "no training setting 'learning_rat'; did you mean 'learning_rate'?"),
     ],

@@ -62,9 +62,10 @@ def judge(
         from cubicflow.tables import FittedTable, Reading, open_table
         from cubicflow.tables.judging.judge_file import JUDGE_FILE, judgement_text, write_judgement
         from cubicflow.tables.judging.rows import judge_files, judge_run
+        from cubicflow.tables.read.places import is_path
         from cubicflow.tables.run.output import check_file, is_own
 
-        run = Path(first) if (Path(first) / CONFIG_FILE).is_file() else None
+        run = Path(first) if is_path(first) and (Path(first) / CONFIG_FILE).is_file() else None
         if output is None and run is not None:
             output = str(run / JUDGE_FILE)
         if output not in (None, STANDARD_OUTPUT):

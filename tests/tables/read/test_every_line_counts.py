@@ -8,8 +8,10 @@ import io
 import json
 import random
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from pyarrow import feather, parquet
 
 from cubicflow.tables import Reading, TableError, infer, open_table
 from cubicflow.tables.read.table import Table
+from cubicflow.tables.read.text import csv_file
 from cubicflow.tables.read.text import lines as lines_of_text
 from cubicflow.tables.read.text.lines import CountedLines, open_quote, scan_lines
 
@@ -221,6 +224,21 @@ def test_a_line_with_other_columns_is_named(tmp_path: Path, line: str) -> None:
     text = "# made today\nx,y,z\n1,2,3\n\n#\n" + '1,"2",3\n' * 9 + line + "\n" + "1,2,3\n" * 9
     found = refused(tmp_path, text, Reading(comment="#"))
     assert found.startswith("not every line has the header's 3 columns (line 15: Expected 3 columns, got ")
+
+
+def test_no_thread_holds_a_file_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of Arrow that releases the file while Python ends aborts the process."""
+    held: list[weakref.ref[object]] = []
+
+    class Lent(csv_file._Lent):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            held.append(weakref.ref(self))
+
+    monkeypatch.setattr(csv_file, "_Lent", Lent)
+    for _ in range(50):
+        refused(tmp_path, "x,y\n1,2\n3,4,5\n6,7\n")
+        assert held.pop()() is None
 
 
 def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:

@@ -137,6 +137,13 @@ def test_a_fingerprint_depends_on_the_rows(tmp_path: Path, make: Any) -> None:
     assert open_table(where).fingerprint() == infer(open_table(where)).table.fingerprint()
 
 
+def test_a_query_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    long = "SELECT " + ", ".join(f"{i} AS column_number_{i}" for i in range(300))
+    assert len(open_table(f"duckdb:?query={long}").names) == 300
+    sqlite3.connect(tmp_path / "t.db").close()
+    assert len(open_table(f"sqlite:{tmp_path}/t.db?query={long}").names) == 300
+
+
 def test_a_query_of_other_rows_has_another_fingerprint(tmp_path: Path) -> None:
     where = as_duckdb(tmp_path)
     marks = {open_table(f"{where}{more}").fingerprint() for more in ("", " LIMIT 59", " ORDER BY size DESC")}

@@ -50,7 +50,7 @@ def open_table(path: str | Path, reading: Reading | None = None) -> Table:
 def _opened(place: str, reading: Reading) -> Table:
     if place == STANDARD_INPUT:
         return _from_copy(copy_of_standard_input(), reading)
-    if not Path(place).exists():
+    if not _exists(place):
         if URL.fullmatch(place):
             return _from_copy(copy_of_url(place), reading)
         if URL_AS_PATH.fullmatch(place):
@@ -58,6 +58,13 @@ def _opened(place: str, reading: Reading) -> Table:
         if inside := INSIDE.fullmatch(place):
             return _inside(place, inside[1], inside[2], reading)
     return _from_file(Path(place), reading)
+
+
+def _exists(place: str) -> bool:
+    try:
+        return Path(place).exists()
+    except OSError:  # a query may be longer than the name of a file
+        return False
 
 
 def is_path(source: str) -> bool:

@@ -92,7 +92,7 @@ class Table:
 
     name: str
     types: Mapping[str, pa.DataType]
-    read: Read
+    read: Read = field(repr=False)
     origin: Origin = Origin()
     text: Text | None = None
     notes: tuple[str, ...] = ()

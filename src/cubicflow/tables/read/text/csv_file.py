@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ MISSING = (
 )  # fmt: skip
 LONGEST_HEADER = 1 << 22  # bytes
 BLOCK_BYTES = 1 << 22
+LONGEST_WAIT = 10.0  # seconds
 
 
 def csv_table(path: Path, reading: Reading) -> Table:
@@ -83,7 +85,7 @@ class _CsvFile:
                 comments = WithoutComments(text, self.comment, self.delimiter.encode()) if self.comment else None
                 lines = CountedLines(text if comments is None else comments)
                 start = 0
-                for block in self._parsed(lines, columns):
+                for block in self._blocks(lines, columns):
                     _refuse_nul(self.path, block, start)
                     start += len(block)
                     trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
@@ -104,16 +106,30 @@ class _CsvFile:
         except (OSError, EOFError) as error:
             raise TableError(_unreadable(self.path, error)) from None
 
-    def _parsed(self, lines: CountedLines, columns: list[str]) -> arrow_csv.CSVStreamingReader:
-        """Return a reader of the columns as strings."""
-        return arrow_csv.open_csv(
-            pa.input_stream(lines),
-            read_options=arrow_csv.ReadOptions(column_names=self.names, skip_rows=self.skipped, block_size=BLOCK_BYTES),
-            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(self.names, pa.string()), include_columns=columns, strings_can_be_null=False
-            ),
-        )
+    def _blocks(self, lines: CountedLines, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns as strings, block by block. Ends, also with an error, when Arrow has released the file.
+
+        A thread of Arrow releases it, and aborts the process if Python ends in this moment.
+        """
+        released = threading.Event()
+        reader = None
+        try:
+            reader = arrow_csv.open_csv(
+                pa.input_stream(_Lent(lines, released)),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=self.names, skip_rows=self.skipped, block_size=BLOCK_BYTES
+                ),
+                parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self.names, pa.string()),
+                    include_columns=columns,
+                    strings_can_be_null=False,
+                ),
+            )
+            yield from reader
+        finally:
+            del reader
+            released.wait(LONGEST_WAIT)
 
     def _account(self, lines: int, rows: int, comments: int) -> tuple[str, ...]:
         """Return remarks on the lines that are neither rows nor the row of names.
@@ -157,6 +173,23 @@ class _CsvFile:
                 "quotation mark in that line, or, if text has line breaks in this table, allow them",
                 "--allow-multiline",
             )
+
+
+class _Lent(io.RawIOBase):
+    """A file for a reader in another thread. Sets ``released`` when nothing refers to it any more."""
+
+    def __init__(self, file: CountedLines, released: threading.Event) -> None:
+        super().__init__()
+        self._file, self._released = file, released
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def __del__(self) -> None:
+        self._released.set()
 
 
 def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
