@@ -3,6 +3,7 @@
 # make test-core  the tests of the core alone: of flows and their training, without tables and what is above them
 # make docs     the documentation, into site/
 # make oldest   the test suite on the oldest torch that pyproject.toml promises, in .venv-oldest
+# make page     format and types of the page's JavaScript, by npm (a part of make test)
 # make soak     what takes longer: adversarial sweeps, fuzzing, attacks (some: make soak SOAK="kills --kills 2000")
 # make wheel    source archive, platform wheel and pure wheel, into dist/, each tried in an empty environment
 # make sanitize  the C kernels under the address and undefined-behaviour sanitizers

@@ -45,13 +45,13 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from benchmarks import any_order
 from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.cells import Cells, NumberCells
-from cubicflow.tables.columns_likelihood import log_probability
-from cubicflow.tables.dependencies import order_of
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
 from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cells import Cells, NumberCells
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import Split, Undivided
@@ -229,7 +229,7 @@ def run_cell(table: str, change: Change, data: Path, device: str, most_steps: in
         if change == RANDOM_ORDERS:
             scores = any_order.log_probability(result.flow, encoder, validation)
         else:
-            scores = log_probability(result.flow, encoder, Numbers(validation, None, None))
+            scores = score_rows(result.flow, encoder, Numbers(validation, None, None)).log_p
         divisions.append(
             {
                 "training_rows": len(train),

@@ -20,8 +20,8 @@ import pyarrow.csv
 import torch
 
 from cubicflow.tables import FittedTable, Split, TableEncoder, TableOptions, infer
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema.usable_rows import Missing
 

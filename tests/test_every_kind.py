@@ -33,9 +33,9 @@ from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.cell_encoder import plain_numbers, with_gaps
-from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.model.cell_encoder import plain_numbers, with_gaps
+from cubicflow.tables.model.columns_likelihood import score_rows
 
 DRAWN = 20_000
 # A condition on every column, and how a row of a frame meets it.
@@ -243,7 +243,7 @@ def test_the_distribution_given_all_earlier_columns_is_the_score(kinds: Fitted) 
     frame = kinds.rows.to_pandas()
     rows = [int(np.flatnonzero(mask)[0]) for mask in (frame["girth"].isna(), frame["rain"] == 0, frame["rain"] > 0)]
     numbers = run.encoder.read(kinds.rows.take(rows).combine_chunks().to_batches()[0])
-    scores = log_conditionals(run.flow, cells, numbers)
+    scores = score_rows(run.flow, cells, numbers).terms
     graph = graph_of(run.flow, sampler=False, precision="float64").module
     with torch.no_grad():
         exported = graph(torch.from_numpy(cells.inputs(numbers.y)))[1].numpy()
@@ -288,7 +288,7 @@ def test_a_column_given_all_others_is_exact(name: str, kinds: Fitted) -> None:
     numbers = run.encoder.read(kinds.rows.take([row]).combine_chunks().to_batches()[0])
     rows = np.repeat(numbers.y, len(y), axis=0)
     rows[:, [c.name for c in run.schema.model].index(name)] = y
-    terms = log_conditionals(run.flow, cells, Numbers(rows, None, None))
+    terms = score_rows(run.flow, cells, Numbers(rows, None, None)).terms
     determined = [cells.order.index(each) for each in ("county", "height_again")]
     p = np.exp(np.delete(terms, determined, axis=1).sum(1))
     answer = run.conditional(name, given)

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import cubicflow as cf
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.network import ColumnsModel
 
 FEW_STEPS = {"max_steps": 40, "hidden_features": 8, "random_state": 0}
 

@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 from tests.helpers.counts import Counts
 
 from cubicflow.tables import Split, TableError, infer, open_table
-from cubicflow.tables.cell_encoder import PlainReader
+from cubicflow.tables.model.cell_encoder import PlainReader
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_rows import load_numbers
 

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.columns_likelihood import log_conditionals
 from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.masses import bins_of
 from cubicflow.tables.query.walk import Walk
@@ -80,7 +80,7 @@ class Rows:
         i, begun = self.index(name), self.y if rows is None else self.y[rows]
         y = np.repeat(begun, len(values), axis=0)
         y[:, i] = np.tile(values, len(begun))
-        found = log_conditionals(self.model, self.encoder, Numbers(self.walk.to_table(y), None, None))[:, i]
+        found = score_rows(self.model, self.encoder, Numbers(self.walk.to_table(y), None, None)).terms[:, i]
         return found.reshape(len(begun), -1) - np.log1p(-self.encoder.cells[name].unseen)
 
     def integral(self, name: str, first: float, last: float, parts: int = PANELS) -> np.ndarray:

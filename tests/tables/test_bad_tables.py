@@ -254,7 +254,7 @@ def test_resuming_with_the_same_table_continues(begun: Path) -> None:
 def test_a_run_of_an_older_version_can_be_resumed(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    del config["table"]["independent"]
+    del config["table"]["marginals"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, model="flow", resume=True, **SMALL)
     assert again.fit.steps == 3

@@ -10,7 +10,7 @@ from tests.helpers.device_copies import copies
 
 from cubicflow.accel.captured_step import CapturedStep
 from cubicflow.data.rows import Batch
-from cubicflow.tables.columns_model import CORES, ColumnsModel
+from cubicflow.tables.model.network import CORES, ColumnsModel
 from cubicflow.training import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import negative_log_likelihood

@@ -10,10 +10,10 @@ import torch
 
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
-from cubicflow.tables.columns_likelihood import log_conditionals
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.kinds.circular import Circular
+from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.masses import log_mean_density, unit_spline
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 
 SMALL = {"hidden_features": 16, "num_blocks": 1, "num_bins": 8}
@@ -63,7 +63,7 @@ def conditionals(fitted: FittedTable, name: str, values: np.ndarray) -> np.ndarr
     assert encoder is not None
     row = {"angle": np.full(len(values), 3.0), "size": np.full(len(values), -0.4), "hour": np.full(len(values), 23)}
     batch = pa.record_batch({**row, name: values})
-    found = log_conditionals(fitted.flow, encoder, encoder.read(batch))[:, encoder.order.index(name)]
+    found = score_rows(fitted.flow, encoder, encoder.read(batch)).terms[:, encoder.order.index(name)]
     return np.exp(found) / (1 - encoder.cells[name].unseen)
 
 

@@ -11,8 +11,8 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from cubicflow.tables.cells import CELL, UNSEEN
-from cubicflow.tables.columns_model import STRANGER_PENALTY, ColumnsModel
+from cubicflow.tables.model.cells import CELL, UNSEEN
+from cubicflow.tables.model.network import STRANGER_PENALTY, ColumnsModel
 
 CORES = ("mlp", "attention")
 

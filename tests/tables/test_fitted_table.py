@@ -166,7 +166,7 @@ def test_importing_cubicflow_does_not_import_torch_or_pyarrow() -> None:
 
 def test_the_keys_of_the_config_are_stable(fitted: FittedTable) -> None:
     """The table's section has the keys of earlier run folders in their order, and then the marginals."""
-    kept = ["source", "fingerprint", "missing", "split", "parts", "schema", "independent"]
+    kept = ["source", "fingerprint", "missing", "split", "parts", "schema", "marginals"]
     assert list(fitted.to_json()) == kept
     assert type(fitted.to_json()["missing"]) is str
     frame = pd.DataFrame(fitted.to_json()["schema"])

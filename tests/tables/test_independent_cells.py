@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from cubicflow.tables import FittedTable, fit_table
-from cubicflow.tables.cell_encoder import CellEncoder
+from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.table_error import TableError
 
 
@@ -27,7 +28,7 @@ def test_probabilities_sum_to_one_and_follow_the_training_frequencies(fitted: Fi
     """The sum is over all words, the gap, and all steps between the limits."""
     words, sizes = [0.0, 1.0, np.nan], np.arange(40.0)
     y = np.array([[word, size] for word in words for size in sizes])
-    scores = fitted.log_independent(y)
+    scores = fitted.scored(Numbers(y, None, None)).baseline
     assert scores is not None
     masses = np.exp(scores).reshape(len(words), len(sizes))
     unseen = fitted.needed_cells.cells["word"].unseen, fitted.needed_cells.cells["size"].unseen

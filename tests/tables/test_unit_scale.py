@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cubicflow.tables.maps import CodeCounts
+from cubicflow.tables.model.unit_scale import UnitScale, scale_of_codes, scale_of_values
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unit_scale import UnitScale, scale_of_codes, scale_of_values
 
 
 def of_codes(codes: np.ndarray, *, ends: tuple[int | None, int | None] = (None, None), atoms=()) -> UnitScale:

@@ -13,13 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.cells import CELL, INTERVAL
-from cubicflow.tables.columns_likelihood import log_conditionals
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model
 from cubicflow.tables.inference import TableOptions, infer
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cells import CELL, INTERVAL
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import Undivided
@@ -84,7 +84,7 @@ def test_masses_down_to_1e_12_agree_with_float64(model: tuple[ColumnsModel, Cell
     rows = pd.concat([frame().dropna()[:1]] * len(values), ignore_index=True).assign(**{column: values})
     y = plain(encoder.schema, rows)
     i = encoder.order.index(column)
-    found = log_conditionals(flow, encoder, Numbers(y, None, None))[:, i]
+    found = score_rows(flow, encoder, Numbers(y, None, None)).terms[:, i]
 
     double = deepcopy(flow).double()
     cells = torch.from_numpy(encoder.inputs(y))

@@ -19,10 +19,10 @@ from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, pri
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.weighted_rows import Floats, encode
 from cubicflow.tables import TableEncoder
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.columns_likelihood import draw_rows
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.columns_likelihood import draw_rows
 from cubicflow.tables.schema.usable_rows import Missing
 
 SAMPLE_ROWS = 1 << 14
@@ -66,7 +66,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
     Attributes:
         model_: the model that was fitted, ``"columns"`` or ``"flow"``.
         flow_: the density of the encoded columns, a :class:`~cubicflow.Mixture`, a :class:`~cubicflow.Flow` or a
-            :class:`~cubicflow.tables.columns_model.ColumnsModel`.
+            :class:`~cubicflow.tables.model.network.ColumnsModel`.
         schema_: the kind and encoding of each column.
         shares_: share of each kind of member in the mixture; empty if there is no mixture.
         held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
@@ -139,7 +139,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         check_is_fitted(self)
         encoder = self._encoder if self.cells_ is None else self.cells_
         numbers = inputs.read(encoder, self._x_table(X, gaps=self.cells_ is not None))
-        return score_numbers(self.flow_, encoder, numbers)
+        return score_numbers(self.flow_, encoder, numbers).log_p
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
         """Return the mean log likelihood of the rows."""

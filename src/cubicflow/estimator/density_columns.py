@@ -12,11 +12,11 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.many_rows import HELD_OUT
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.tables import Schema
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.columns_likelihood import log_probability
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model, suited_columns_training
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
@@ -40,7 +40,7 @@ def fit_columns(
 ) -> FittedColumns:
     """Train a model of columns on nine tenths of the rows; the last tenth is for early stopping.
 
-    ``settings`` are arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel`. ``training`` are fields of
+    ``settings`` are arguments of :class:`~cubicflow.tables.model.network.ColumnsModel`. ``training`` are fields of
     :class:`~cubicflow.training.TrainingConfig`. Both replace defaults that depend on the rows.
     """
     y = inputs.read(PlainReader(schema), rows).y
@@ -52,5 +52,5 @@ def fit_columns(
     train, validation = (every.part(torch.from_numpy(part)) for part in (seen, held_out))
     config = TrainingConfig(**{**suited_columns_training(len(seen)), **training})
     model = fit(model, train, validation, config, progress=progress).flow.double()
-    scores = log_probability(model, cells, Numbers(y[held_out], None, None))
+    scores = score_rows(model, cells, Numbers(y[held_out], None, None)).log_p
     return FittedColumns(model, cells, float(np.average(scores, weights=weights[held_out])))

@@ -33,9 +33,9 @@ from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import Schema, TableEncoder
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitted import checked_device
+from cubicflow.tables.model.network import ColumnsModel
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")

@@ -11,7 +11,7 @@ The modules, each built on the ones above it:
                                   the data of each view
     threads                       threads with idle work, and jobs that end when their browser leaves
     questions, samples            the values of a question; drawn rows that meet conditions
-    first_picture, early_app      the kept first picture, and the routes that need no torch
+    cached_overview, early_app    the cached overview, and the routes that need no torch
     guard, app, server            access control, routes, the server
     static/                       the page: one HTML file, one stylesheet, a module for each view
 

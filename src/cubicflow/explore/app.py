@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cubicflow.explore import overview
+from cubicflow.explore.cached_overview import CachedOverview, signature
 from cubicflow.explore.early_app import page_routes
-from cubicflow.explore.first_picture import FirstPicture, signature
 from cubicflow.explore.flow_layers import layers_answer
 from cubicflow.explore.framed import framed
 from cubicflow.explore.guard import Guard
@@ -41,13 +41,13 @@ Answer = Callable[[OpenedRun, Question], bytes]
 class Explorer:
     """One run with its worker threads, and the answers to the page's requests."""
 
-    def __init__(self, path: Path, picture: FirstPicture | None = None) -> None:
+    def __init__(self, path: Path, cached: CachedOverview | None = None) -> None:
         self.path = path
-        self.picture = picture
+        self.cached = cached
         self._run: OpenedRun | None = None
         self._lock = threading.Lock()  # both threads open the run
-        # Whether the first picture was sent; preparations start only after that.
-        self._is_drawn = picture is not None and bool(picture.answers)
+        # Whether the overview was sent; preparations start only after that.
+        self._is_drawn = cached is not None and bool(cached.answers)
         self.fast = Worker("cubicflow-explore", self._prepare)
         self.slow = Worker("cubicflow-explore-slow")
 
@@ -79,7 +79,7 @@ class Explorer:
         _ = run.subject.columns
         return self._is_drawn and run.subject.prepare()
 
-    # --- the answers of the first picture ---
+    # --- the answers of the overview ---
 
     def about(self, run: OpenedRun, _: Question) -> bytes:
         return self._kept("run", framed({**run.about(), "version": version(run)}))
@@ -97,8 +97,8 @@ class Explorer:
         return overview.answer_of(run.subject.answer(conditions, refine=bool(question.get("refine"))))
 
     def _kept(self, route: str, answer: bytes) -> bytes:
-        if self.picture is not None:
-            self.picture.keep(route, answer)
+        if self.cached is not None:
+            self.cached.keep(route, answer)
         return answer
 
 

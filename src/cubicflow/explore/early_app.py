@@ -1,4 +1,4 @@
-"""The part of the application that needs no torch: the files of the page, and the first picture if it is kept.
+"""The part of the application that needs no torch: the files of the page, and the overview if it is cached.
 
 This part answers while torch is imported. All other requests wait for the whole application.
 """

@@ -40,6 +40,6 @@ def unframed(answer: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         arrays = load(answer)
         about = json.loads(answer[8 : 8 + int.from_bytes(answer[:8], "little")])
-        return json.loads(about["__metadata__"]["answer"]), arrays
+        return dict(json.loads(about["__metadata__"]["answer"])), arrays
     except Exception as error:  # safetensors has its own class of errors
         raise ValueError(f"not an answer of the page: {error}") from None

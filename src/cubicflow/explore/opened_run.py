@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.data.built_in import BUILT_IN
+from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
-from cubicflow.explore.first_picture import signature
 from cubicflow.explore.subject import (
     ArraySubject,
     ColumnsSubject,
@@ -29,8 +29,8 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import FittedTable, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.fitted import SECTION
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.places import is_path
 from cubicflow.tables.schema.split import RowSample
 from cubicflow.tables.schema.usable_rows import pieces

@@ -29,9 +29,8 @@ from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.columns_likelihood import log_conditionals
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 
 MOST_BYTES = 16 << 20  # largest upload, in bytes
@@ -154,9 +153,8 @@ def _explained(
     numbers = fitted.encoder.read(batch)
     found = np.full((len(rows), len(fitted.encoder.columns)), np.nan)
     if isinstance(fitted.flow, ColumnsModel):
-        model = fitted.flow
-        found[whole] = log_conditionals(model, fitted.needed_cells, numbers)
-        typical = run.once("reference conditionals", lambda: _reference_conditionals(fitted, model, run))
+        found[whole] = fitted.scored(numbers).terms
+        typical = run.once("reference conditionals", lambda: _reference_conditionals(fitted, run))
         return cells, found, np.stack([percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])], axis=1)
     if fitted.encoder.mass_features or fitted.schema.context or not isinstance(fitted.encoder, TableEncoder):
         return cells, None, None
@@ -291,7 +289,7 @@ def _reference(run: OpenedRun) -> tuple[Floats, str]:
     return scores, "rows drawn from the model"
 
 
-def _reference_conditionals(fitted: FittedTable, model: ColumnsModel, run: OpenedRun) -> Floats:
+def _reference_conditionals(fitted: FittedTable, run: OpenedRun) -> Floats:
     """Return the log probability of every cell of the reference rows, given the cells before it.
 
     The reference rows are training rows, or rows drawn from the model if there is no data. The result has shape (R, D),
@@ -305,7 +303,9 @@ def _reference_conditionals(fitted: FittedTable, model: ColumnsModel, run: Opene
 
         rows = fitted.sample(REFERENCE_ROWS, usual_context(fitted) or None, seed=1)
         numbers = fitted.encoder.read(rows.combine_chunks().to_batches()[0])
-    return log_conditionals(model, fitted.needed_cells, Numbers(*numbers))
+    terms = fitted.scored(Numbers(*numbers)).terms
+    assert terms is not None  # noqa: S101 - a model of columns has terms
+    return terms
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:

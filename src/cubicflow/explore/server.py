@@ -23,16 +23,16 @@ need("uvicorn", "the page")
 
 import uvicorn  # noqa: E402
 
+from cubicflow.explore.cached_overview import ROUTES, CachedOverview, sound_config  # noqa: E402
 from cubicflow.explore.early_app import early_app, failed_app  # noqa: E402 - it imports starlette, which may be absent
-from cubicflow.explore.first_picture import ROUTES, FirstPicture, sound_config  # noqa: E402
 from cubicflow.explore.threads import Worker  # noqa: E402
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 PORT = 8470
 PORTS = 100  # number of ports to try
-LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the first picture
-LONGEST_WAIT = 3.0  # seconds that a kept picture is waited for before torch is imported
+LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the overview
+LONGEST_WAIT = 3.0  # seconds that a cached overview is waited for before torch is imported
 
 
 def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str], None]) -> None:
@@ -110,8 +110,8 @@ class LazyApp:
 
     def __init__(self, run: Path, token: str, port: int) -> None:
         self.run, self.token, self.port = run, token, port
-        self.picture = FirstPicture(run)
-        self.early, self.answers_early = early_app(self.picture.answers, token, port)
+        self.cached = CachedOverview(run)
+        self.early, self.answers_early = early_app(self.cached.answers, token, port)
         self.is_drawn = threading.Event()
         self.built = Worker("cubicflow-explore-start").submit(self._build)
 
@@ -131,12 +131,12 @@ class LazyApp:
             raise
 
     def _build(self) -> Any:
-        # An import slows the other threads down, so a kept picture is sent first.
-        self.is_drawn.wait(LONGEST_WAIT if self.picture.answers else 0)
+        # An import slows the other threads down, so a cached overview is sent first.
+        self.is_drawn.wait(LONGEST_WAIT if self.cached.answers else 0)
         try:
             from cubicflow.explore.app import Explorer, make_app
 
-            explorer = Explorer(self.run, self.picture)
+            explorer = Explorer(self.run, self.cached)
             explorer.warm_up()
             return make_app(explorer, self.token, self.port)
         except Exception as error:

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import Cells, NumberCells
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.schema.sets import Set
 

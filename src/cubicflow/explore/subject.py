@@ -18,13 +18,13 @@ from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder, plain_numbers, with_gaps
-from cubicflow.tables.cells import WordCells
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.model.cell_encoder import CellEncoder, plain_numbers, with_gaps
+from cubicflow.tables.model.cells import WordCells
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.pool import Pool

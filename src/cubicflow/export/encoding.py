@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cubicflow.tables.cell_encoder import CellEncoder
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.likelihood import offsets
+from cubicflow.tables.model.cell_encoder import CellEncoder
 
 if TYPE_CHECKING:
     from cubicflow.tables import FittedTable

@@ -16,7 +16,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
-    from cubicflow.tables.columns_model import ColumnsModel
+    from cubicflow.tables.model.network import ColumnsModel
 
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -127,7 +127,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             noise = base.noise or f"draws of the base, {type(base).__name__}"
             return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
-    from cubicflow.tables.columns_model import ColumnsModel
+    from cubicflow.tables.model.network import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
         raise ExportError(

@@ -7,14 +7,9 @@ The main modules, each of which builds on those above it:
     read/                                   readers of file formats, of URLs and of queries; the record of a table
     schema/, doubts, inference              the schema of a table, sets of values, used rows, the split; inference
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
-    unit_scale, cells, dependencies, cell_encoder
-                                            for a model of columns: rows to cells and back, dependent columns
-    model/                                  masses of intervals, the cells of sets, and the law of a column
-    columns_cores, columns_model, columns_likelihood
-                                            the model of columns: networks, heads; scores and samples
+    model/                                  the model of columns: cells, networks, the law of a column, scores, samples
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
-    independent                             a baseline of scores: independent columns
     sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder
     run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
     judging/                                the quality of sampled rows

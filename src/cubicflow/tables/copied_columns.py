@@ -1,6 +1,6 @@
 """Columns of numbers that are copies of other columns: equal in every training row.
 
-A rule (:mod:`cubicflow.tables.dependencies`) lists the values of a determinant, so a rule needs values that repeat.
+A rule (:mod:`cubicflow.tables.model.rules`) lists the values of a determinant, so a rule needs values that repeat.
 Real numbers hardly repeat. For a copy of real numbers, the constraint ``original = copy`` replaces the rule.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats, is_number
-from cubicflow.tables.dependencies import Rule
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.model.rules import Rule
 from cubicflow.tables.query.constraints import LinearConstraint, number_of, read_constraint
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.schema import Schema
@@ -19,6 +20,22 @@ class Numbers(NamedTuple):
     y: Floats
     context: Floats | None
     weights: Floats | None
+
+
+class Scored(NamedTuple):
+    """Scores of rows, from one pass.
+
+    Attributes:
+        log_p: log p of each row given its context, (N,), in nats and in the data's units.
+        terms: log p of every cell given the cells before it, (N, D) in the model's order; None for a flow.
+        baseline: log p of each row under independent columns, (N,); None if it is not known.
+        unseen: which values no training row had, (N, D) in the model's order; None for a flow, which refuses them.
+    """
+
+    log_p: Floats
+    terms: Floats | None = None
+    baseline: Floats | None = None
+    unseen: NDArray[np.bool_] | None = None
 
 
 class TableEncoder:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.columns_likelihood import draw_rows, log_probability
-from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.independent import IndependentColumns
+from cubicflow.tables.encoder import Numbers, Scored, TableEncoder
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
+from cubicflow.tables.model.independent import IndependentColumns
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
@@ -73,7 +73,7 @@ class FittedTable(SampledTable):
     batches can call it. An unpickled copy is on the CPU.
 
     Attributes:
-        flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.columns_model.ColumnsModel`.
+        flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.model.network.ColumnsModel`.
         schema: the kind, the role and the map of each column.
         split: which rows of the fitted table were for training, validation and test.
         missing: what :meth:`score` does by default with rows that lack a value.
@@ -136,7 +136,7 @@ class FittedTable(SampledTable):
             "split": self.split.to_json(),
             "parts": self.parts,
             "schema": self.schema.to_json(),
-            **({} if self.independent is None else {"independent": self.independent.to_json()}),
+            **({} if self.independent is None else {"marginals": self.independent.to_json()}),
             **({"reading": reading} if (reading := self.reading.to_json()) else {}),
             **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
         }
@@ -152,8 +152,8 @@ class FittedTable(SampledTable):
             schema, split = Schema.from_json(section.get("schema")), Split.from_json(section.get("split"))
             reading = Reading.from_json(section.get("reading", {}))
             missing = Missing(section.get("missing"))  # type: ignore[arg-type] # raises for any other value
-            known = "independent" in section
-            independent = IndependentColumns.from_json(section["independent"], schema.model) if known else None
+            known = "marginals" in section
+            independent = IndependentColumns.from_json(section["marginals"], schema.model) if known else None
             constraints = constraints_from_json(section.get("constraints", []), schema)
             if "columns" in section:
                 cells = CellEncoder.from_json(schema, section["columns"])
@@ -198,13 +198,14 @@ class FittedTable(SampledTable):
             raise TableError("this run is a flow, but the call needs a model of columns; fit one", "--model columns")
         return self.cells
 
-    def log_likelihood(self, numbers: Numbers, *, observed_only: bool = False) -> NDArray[np.float64]:
-        """Return log p of rows that the encoder has read.
+    def scored(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:
+        """Return the scores of rows that the encoder has read.
 
         ``observed_only`` scores the values that are present, given that they are present, and ignores which values are
         missing.
         """
-        return score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
+        found = score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
+        return found if self.independent is None else found._replace(baseline=self.independent.log_prob(numbers.y))
 
     # --- scores ---
 
@@ -276,14 +277,6 @@ class FittedTable(SampledTable):
 
     # --- samples ---
 
-    def log_independent(self, y: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Return the log likelihood of plain numbers (N, D) under independent columns; None if the marginals are not
-        known.
-        """
-        if self.cells is not None:
-            return self.cells.log_independent(y)
-        return None if self.independent is None else self.independent.log_prob(y)
-
     def _draw(
         self,
         n: int,
@@ -351,14 +344,16 @@ def score_all(
             found = []
             for model in models:
                 numbers = model.encoder.read(piece.batch, weights=weights)
-                unseen_counts = {} if model.cells is None else model.cells.unseen(numbers.y)
-                if unseen_counts and unseen == "error":
-                    raise _first_unseen(model.needed_cells, numbers, piece)
-                scores = model.log_likelihood(numbers, observed_only=observed_only)
-                parts = model.split.parts_of(piece.numbers)
-                baseline = model.log_independent(numbers.y) if independent else None
-                counts = piece.read, piece.gaps
-                found.append(Scores(scores, numbers.weights, piece.numbers, parts, *counts, baseline, unseen_counts))
+                scored = model.scored(numbers, observed_only=observed_only)
+                counts: Mapping[str, int] = {}
+                if scored.unseen is not None and scored.unseen.any():
+                    if unseen == "error":
+                        raise _first_unseen(model.needed_cells.order, scored.unseen, piece)
+                    by_column = zip(model.needed_cells.order, scored.unseen.sum(axis=0).tolist(), strict=True)
+                    counts = {name: count for name, count in by_column if count}
+                about = piece.numbers, model.split.parts_of(piece.numbers), piece.read, piece.gaps
+                baseline = scored.baseline if independent else None
+                found.append(Scores(scored.log_p, numbers.weights, *about, baseline, counts))
             yield found
     except TableError as error:
         raise error.about(table.name) from None
@@ -370,20 +365,23 @@ def score_numbers(
     numbers: Numbers,
     *,
     observed_only: bool = False,
-) -> NDArray[np.float64]:
-    """Return log p of rows that the encoder of a model has read."""
+) -> Scored:
+    """Return the scores of rows that the encoder of a model has read."""
     if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
-        return checked_scores(log_probability(flow, encoder, numbers, observed_only=observed_only))
-    if isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
+        found = score_rows(flow, encoder, numbers, observed_only=observed_only)
+    elif isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
         raise TypeError(
             f"a {type(flow).__name__} cannot use a {type(encoder).__name__}: a model of columns needs a CellEncoder"
         )
-    return checked_scores(log_likelihood(flow, encoder, numbers))
+    else:
+        found = Scored(log_likelihood(flow, encoder, numbers))
+    return found._replace(log_p=checked_scores(found.log_p))
 
 
-def _first_unseen(cells: CellEncoder, numbers: Numbers, piece: Piece) -> TableError:
+def _first_unseen(order: Sequence[str], unseen: NDArray[np.bool_], piece: Piece) -> TableError:
     """Return the error for the first value that the fitted table did not have."""
-    row, name = cells.first_unseen(numbers.y)
+    row, i = np.argwhere(unseen)[0].tolist()
+    name = order[i]
     value = shown(piece.batch.column(name)[row : row + 1])[0]
     return TableError(
         f"row {int(piece.numbers[row]) + 1} holds {value} in column {name!r}, which the fitted table did not have; "

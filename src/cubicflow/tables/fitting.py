@@ -16,16 +16,16 @@ from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader, plain_numbers
-from cubicflow.tables.cells import find_atoms
-from cubicflow.tables.columns_model import ColumnsModel
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
-from cubicflow.tables.dependencies import described_rules
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.independent import IndependentColumns
 from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader, plain_numbers
+from cubicflow.tables.model.cells import find_atoms
+from cubicflow.tables.model.independent import IndependentColumns
+from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.rules import described_rules
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.kept_constraints import learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
@@ -90,7 +90,7 @@ def fit_table(
 
     Args:
         options: the user's options for the columns.
-        settings: settings of :class:`cubicflow.tables.columns_model.ColumnsModel` or of
+        settings: settings of :class:`cubicflow.tables.model.network.ColumnsModel` or of
             :func:`cubicflow.flows.tabular`; defaults depend on the number of rows.
         model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, else a model of
             columns.
@@ -161,7 +161,7 @@ def fit_table(
     fitted.all_constraints()  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         # Use the marginals of the original run: older versions stored none, and another machine may round differently.
-        kept = before.get("independent")
+        kept = before.get("marginals")
         fitted = replace(
             fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
         )
@@ -186,7 +186,8 @@ def score_part(fitted: FittedTable, rows: TableRows) -> Score:
     score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        score.update(fitted.log_likelihood(numbers), fitted.log_independent(numbers.y), numbers.weights)
+        scored = fitted.scored(numbers)
+        score.update(scored.log_p, scored.baseline, numbers.weights)
     return score.result()
 
 
@@ -293,7 +294,7 @@ def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: M
 
 
 def suited_columns(rows: int) -> dict[str, Any]:
-    """Return default settings of :class:`~cubicflow.tables.columns_model.ColumnsModel` for this many training rows."""
+    """Return default settings of :class:`~cubicflow.tables.model.network.ColumnsModel` for this many training rows."""
     few, many = rows < 2_000, rows >= 30_000
     # Fast waves let a network tell single rows apart. With few rows it then memorises them instead of the dependence.
     octaves = 2 if rows < 500 else 3 if few else 7 if many else 4

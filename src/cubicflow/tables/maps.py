@@ -181,20 +181,6 @@ class Histogram:
                 y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
         return y
 
-    def log_mass(self, codes: Floats) -> Floats:
-        """Return the log probability of every code k, the mass of [k, k + 1); -inf beyond a closed end."""
-        edges, slopes, _, _, _ = self._tables
-        outside = (codes < edges[0]) | (codes >= edges[-1])
-        bin = np.clip(np.searchsorted(edges, codes, side="right") - 1, 0, len(slopes) - 1)
-        result = np.where(outside, -np.inf, np.log(slopes[bin]))
-        opened = ((codes < edges[0]) & bool(self.below)) | ((codes >= edges[-1]) & bool(self.above))
-        if opened.any():
-            # Edges are codes, so [k, k + 1) lies within one tail. The upper tail is mirrored to the lower one.
-            ends = np.stack([self.forward(codes[opened] + i)[0] for i in range(2)])
-            a, b = (_log_normal_cdf(z) for z in np.sort(np.where(ends[0] < 0, ends, -ends), axis=0))
-            result[opened] = b + np.log1p(-np.exp(a - b))
-        return result
-
     @property
     def limits(self) -> tuple[float, float]:
         return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
@@ -236,11 +222,6 @@ def quantile(lower: Floats, upper: Floats) -> Floats:
 def _normal_cdf(z: Floats) -> Floats:
     # torch.special.ndtr is (1 + erf) / 2, which has no relative precision in the lower tail.
     result: Floats = torch.special.erfc(torch.from_numpy(z * -math.sqrt(0.5))).numpy() / 2
-    return result
-
-
-def _log_normal_cdf(z: Floats) -> Floats:
-    result: Floats = torch.special.log_ndtr(torch.from_numpy(np.ascontiguousarray(z))).numpy()
     return result
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
-from cubicflow.tables.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.read.stamps import file_changed
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema.split import PARTS, Split, scramble

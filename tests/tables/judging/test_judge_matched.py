@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from cubicflow.tables import TableError
-from cubicflow.tables.dependencies import codes_of, contradictions, find_dependencies
 from cubicflow.tables.judging.rows import judge_files
 from cubicflow.tables.judging.tables import match
+from cubicflow.tables.model.rules import codes_of, contradictions, find_dependencies
 
 TIMES = 10  # repetitions; two rows alone are too few
 

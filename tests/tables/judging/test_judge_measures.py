@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cubicflow.tables.dependencies import Dependency, contradictions, find_dependencies
 from cubicflow.tables.judging.closeness import closeness, closest_distances, share_of_copies
 from cubicflow.tables.judging.contradictions import count_contradictions
 from cubicflow.tables.judging.detection import detection
 from cubicflow.tables.judging.judgement import judge
 from cubicflow.tables.judging.similarity import shape, trend
 from cubicflow.tables.judging.tables import Matched, match
+from cubicflow.tables.model.rules import Dependency, contradictions, find_dependencies
 
 from .sdmetrics_golden import GOLDEN, WORDS, make_tables
 

@@ -67,10 +67,10 @@ async function draw(mine) {
 async function follow() {
   window.clearTimeout(timer);
   timer = window.setTimeout(follow, REFRESH);
-  const before = state.run;
   let news = "";
   try {
     const now = await ask("api/run");
+    const before = state.run;
     const isNew = now.version !== before?.version;
     if (isNew || now.state !== before?.state) {
       state.run = now;

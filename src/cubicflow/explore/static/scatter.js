@@ -66,12 +66,12 @@ export class Scatter {
     const side = Math.min(size, Math.max(1.2, (0.32 * Math.min(width, height)) / Math.sqrt(count)));
     pen.globalAlpha = alpha ?? (side > 2 ? 0.85 : 0.6);
     const single = inks.length === 3;
+    pen.fillStyle = `rgb(${inks[0]},${inks[1]},${inks[2]})`;
     for (let i = 0; i < count; i += 1) {
       if (only && !only(i)) continue;
       const [u, v] = place(i);
       if (!(u >= 0 && u <= 1 && v >= 0 && v <= 1)) continue;
-      const k = single ? 0 : 3 * i;
-      pen.fillStyle = `rgb(${inks[k]},${inks[k + 1]},${inks[k + 2]})`;
+      if (!single) pen.fillStyle = `rgb(${inks[3 * i]},${inks[3 * i + 1]},${inks[3 * i + 2]})`;
       pen.fillRect(u * width - side / 2, (1 - v) * height - side / 2, side, side);
     }
     pen.globalAlpha = 1;

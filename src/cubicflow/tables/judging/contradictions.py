@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.dependencies import codes_of, contradictions, find_dependencies
+from cubicflow.tables.model.rules import codes_of, contradictions, find_dependencies
 
 
 @dataclass(frozen=True)

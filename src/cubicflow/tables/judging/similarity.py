@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.dependencies import Codes, codes_of
+from cubicflow.tables.model.rules import Codes, codes_of
 
 BINS = 10
 MOST_CELLS = 1 << 22  # cells of a contingency table; only occurring cells of a larger table are counted

@@ -1,5 +1,15 @@
-"""The distribution of a column.
+"""The model of columns: rows as cells, the networks, and the distribution of a column.
 
+unit_scale  the distribution function of a single column, learned from training rows
+cells       how a model of columns receives one value; learning the cells of a column
+independent the score of a row if its columns were independent
+rules       columns that determine others
+cell_encoder
+            rows of a table as cells, and back
+cores       networks between the cells of a row and the heads of its columns
+network     the model: embeddings, a core, a head for each column
+columns_likelihood
+            scores of rows, and samples
 masses      the spline of a column: densities, masses of intervals and places inside them, without cancellation
 coder       sets of a column's values as cells
 law         the distribution of a column given earlier columns, for each of N rows

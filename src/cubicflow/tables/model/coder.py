@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import FILLER, Cells, NumberCells, WordCells
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.model.cells import FILLER, Cells, NumberCells, WordCells
 from cubicflow.tables.model.masses import places_inside
 from cubicflow.tables.schema.sets import Set
 

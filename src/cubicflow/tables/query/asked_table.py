@@ -11,7 +11,7 @@ import torch
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.answer import Conditional, Estimates
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.query.constraints import (
@@ -29,7 +29,7 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
 
 if TYPE_CHECKING:
-    from cubicflow.tables.cell_encoder import CellEncoder
+    from cubicflow.tables.model.cell_encoder import CellEncoder
 
 SIZE = 10_000.0  # effective size of the particles of an answer
 SPARE = 1.0  # effective size of the particles per sampled row

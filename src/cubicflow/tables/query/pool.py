@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.law import Law
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy

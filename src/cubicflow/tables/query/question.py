@@ -13,9 +13,9 @@ from copy import copy
 import numpy as np
 
 from cubicflow.tables.arrow_types import shown
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.cells import WordCells
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.cells import WordCells
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.query.constant_column import meets

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.cells import UNSEEN
-from cubicflow.tables.columns_model import ColumnsModel
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.cells import UNSEEN
 from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
 from cubicflow.tables.model.law import Law
+from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.schema.sets import Set
 
 Computed = Callable[[Floats], Floats]

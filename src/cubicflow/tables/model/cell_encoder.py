@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cells import ALONE, CELL, Cells, learn_cells
-from cubicflow.tables.dependencies import Rule, find_rules, order_of
 from cubicflow.tables.encoder import Numbers, given_columns, table_rows
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.maps import PRIOR
+from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.model.independent import log_alone, read_shares, shares_of
+from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
@@ -119,7 +119,7 @@ class CellEncoder(PlainReader):
 
     @cached_property
     def model_arguments(self) -> dict[str, list[int]]:
-        """The arguments of :class:`~cubicflow.tables.columns_model.ColumnsModel` that describe its columns."""
+        """The arguments of :class:`~cubicflow.tables.model.network.ColumnsModel` that describe its columns."""
         found: dict[str, list[int]] = {}
         given = [column.name for column in self.schema.context]
         for prefix, names in (("", self.order), ("context_", given)):
@@ -150,18 +150,6 @@ class CellEncoder(PlainReader):
 
     # --- plain numbers to cells ---
 
-    def unseen(self, y: Floats) -> Counter[str]:
-        """Return for each column the number of cells with a value that no training row had."""
-        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
-        counts = (kinds < 0).sum(axis=0).tolist()
-        return Counter({name: count for name, count in zip(self.order, counts, strict=True) if count})
-
-    def first_unseen(self, y: Floats) -> tuple[int, str]:
-        """Return the first row with a value that no training row had, and the column of that value."""
-        kinds = self.inputs(y).reshape(len(y), len(self.order), CELL)[:, :, 0]
-        row, i = np.argwhere(kinds < 0)[0].tolist()
-        return row, self.order[i]
-
     def inputs(self, y: Floats) -> Floats:
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
         pairs = zip(self.order, self._places, strict=True)
@@ -187,21 +175,27 @@ class CellEncoder(PlainReader):
         """Return an empty array (rows, 0): a model of columns dequantises no column."""
         return np.empty((rows, 0))
 
-    def log_independent(self, y: Floats) -> Floats | None:
-        """Return log p of rows of plain numbers (N, D) under independent columns, each distributed as in the training
-        rows.
+    @property
+    def has_dependence(self) -> bool:
+        """Whether a column can depend on another: a single column without context cannot."""
+        return len(self.order) > 1 or bool(self.schema.context)
 
-        Returns None for a single column without context: it has nothing to depend on.
-        """
-        if len(self.order) == 1 and not self.schema.context:
-            return None
-        cells = self.inputs(y).reshape(len(y), len(self.order), CELL)
-        kinds = cells[:, :, 0].astype(np.int64)
-        result: Floats = cells[:, :, 3].sum(axis=1)
-        for i, name in enumerate(self.order):
-            log_shares = np.log(np.asarray(self.shares[name]))
-            result += np.where(kinds[:, i] >= 0, log_shares[np.maximum(kinds[:, i], 0)], 0)
-        return result
+    @cached_property
+    def gaps(self) -> list[int]:
+        """The kind of a missing value in each column, in the model's order; UNSEEN if training rows had none."""
+        return [self.cells[name].gap for name in self.order]
+
+    @cached_property
+    def log_seen(self) -> list[float]:
+        """The log probability of all values that training rows had, for each column in the model's order."""
+        return [math.log1p(-self.cells[name].unseen) for name in self.order]
+
+    def log_independent(self, cells: Floats) -> Floats:
+        """Return log p of rows of cells (N, 4 D) under independent columns, distributed as in the training rows."""
+        columns = cells.reshape(len(cells), -1, CELL)
+        each = [log_alone(columns[:, i], self.shares[name]) for i, name in enumerate(self.order)]
+        found: Floats = np.sum(each, axis=0)
+        return found
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
         """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
@@ -279,33 +273,11 @@ class CellEncoder(PlainReader):
         if not isinstance(rules, list):
             raise TableError("rules should be a list")
         cells = {name: Cells.from_json(item) for name, item in value["cells"].items()}
-        shares = _read_shares(value.get("shares"))
+        shares = read_shares(value.get("shares"))
         encoder = cls(schema, cells, order, shares, [Rule.from_json(rule, order) for rule in rules])
         for column in (*schema.model, *schema.context):
             cells[column.name].check(column)
         return encoder
-
-
-def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> tuple[float, ...]:
-    """Return the shares of a column's outcomes among rows of plain numbers (N,), all above 0."""
-    kinds = cells.encode(y)[:, 0].astype(np.int64)
-    seen = kinds >= 0
-    counts = np.bincount(kinds[seen], None if weights is None else weights[seen], cells.outcomes) + PRIOR
-    return tuple((counts / counts.sum()).tolist())
-
-
-def _read_shares(value: Any) -> dict[str, tuple[float, ...]]:
-    """Return shares read from JSON. Raises TableError for anything invalid."""
-    if not isinstance(value, dict):
-        raise TableError("shares should be numbers for every column")
-    try:
-        found = {name: tuple(map(float, shares)) for name, shares in value.items()}
-    except (TypeError, ValueError, OverflowError):
-        raise TableError("shares should be numbers for every column") from None
-    for name, shares in found.items():
-        if not shares or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:
-            raise TableError(f"the shares of column {name!r} should be above 0 and sum to 1")
-    return found
 
 
 def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:

@@ -1,11 +1,11 @@
 """An autoregressive model of the columns of a mixed table: p(row) = product over columns of p(cell | cells before it).
 
-Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.cells`), (N, 4 D), in float32 for
-training and float64 for scores. Context columns are cells as well, (N, 4 C).
+Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.model.cells`), (N, 4 D), in float32
+for training and float64 for scores. Context columns are cells as well, (N, 4 C).
 
     cells (N, T, 4) -> tokens (N, T, E) -> core -> hidden states (N, D, H) -> logits of outcomes, params of splines
 
-The C context cells and the columns 0 .. D - 2 have a token each. A core (:mod:`cubicflow.tables.columns_cores`) turns
+The C context cells and the columns 0 .. D - 2 have a token each. A core (:mod:`cubicflow.tables.model.cores`) turns
 the tokens before each of the columns 0 .. D - 1 into its hidden state. The log probability of a cell is the sum of
 
     log softmax of its outcome             0 for a column with one outcome
@@ -38,8 +38,8 @@ from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
-from cubicflow.tables.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
-from cubicflow.tables.columns_cores import AttentionCore, ColumnNetworks
+from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
+from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.model.masses import (
     fast_log_mean_densities,
     log_densities,
@@ -206,11 +206,16 @@ class ColumnsModel(nn.Module):
             result = result.index_add(1, index, torch.where(kind.index_select(1, index) == 0, found, 0))
         return result
 
-    def log_presence(self, x: Tensor, gaps: Sequence[int], context: Tensor | None = None) -> Tensor:
+    def log_presence(
+        self, x: Tensor, gaps: Sequence[int], log_seen: Sequence[float], context: Tensor | None = None
+    ) -> Tensor:
         """Return, for each cell, the log probability of its state in x, missing or present: (N, D).
 
-        ``gaps`` holds the kind of a missing value in each column, or -1 for a column without missing values, whose log
-        probability is 0.
+        Args:
+            gaps: the kind of a missing value in each column, or -1 for a column without missing values, whose log
+                probability is 0.
+            log_seen: for each column, the log probability of all values that training rows had. Values that no
+                training row had are present.
         """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
@@ -220,7 +225,7 @@ class ColumnsModel(nn.Module):
                 columns.append(x.new_zeros(x.shape[0]))
                 continue
             kind = cells[:, self._num_context :, 0].long()
-            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap]
+            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap] + log_seen[i]
             is_gap = cells[:, self._num_context + i, 0] == gap
             columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
         return torch.stack(columns, dim=1)

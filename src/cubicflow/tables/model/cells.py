@@ -10,8 +10,8 @@ The outcomes of a column of words are the frequent words, one outcome for all ra
 values if training rows had any. The log_size of a rare word is the log of its share among the rare words. The outcomes
 of a column of numbers are "a number", then each atom, which is a single value with a probability of its own, then
 missing values. The log_size of a step is the log of its width on the column's own
-:class:`~cubicflow.tables.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope. Adding
-it turns a density on [0, 1] into one in the data's units.
+:class:`~cubicflow.tables.model.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope.
+Adding it turns a density on [0, 1] into one in the data's units.
 
 Every column reserves a small probability for values that its training rows never had: an unseen word, a value off the
 grid or beyond a limit, a missing value in a column whose training rows had none. The cell of such a value has the kind
@@ -39,8 +39,15 @@ from cubicflow.tables.kinds.column import Bounds, Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.maps import PRIOR, CodeCounts
+from cubicflow.tables.model.unit_scale import (
+    Ends,
+    UnitScale,
+    ring_of_codes,
+    ring_of_values,
+    scale_of_codes,
+    scale_of_values,
+)
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.unit_scale import Ends, UnitScale, ring_of_codes, ring_of_values, scale_of_codes, scale_of_values
 
 CELL = 4  # numbers in a cell
 UNSEEN = -1  # the kind of a value that no training row had
@@ -274,8 +281,11 @@ FORMS: dict[str, type[Cells]] = {cells.form: cells for cells in (WordCells, Numb
 # --- learning ---
 
 
-def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
-    """Return the cells of a column, learned from its plain numbers (N,) in the training rows and from their weights."""
+def learn_cells(column: Column, y: Floats, weights: Floats | None, *, atoms: bool = True) -> Cells:
+    """Return the cells of a column, learned from its plain numbers (N,) in the training rows and from their weights.
+
+    ``atoms`` tells whether real numbers with many rows get a probability of their own.
+    """
     present = np.isfinite(y)
     gaps = not bool(present.all())
     counted = None if weights is None else weights[present]
@@ -303,7 +313,7 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None) -> Cells:
         ends = None if low is None else math.ceil(low - 1e-6), None if high is None else math.ceil(high) - 1
         return _steps(values, counted, ends, gaps, unseen)
     low = 0.0 if low is None and never_negative(values) else low
-    return _reals(values, counted, (low, high), gaps, unseen)
+    return _reals(values, counted, (low, high), gaps, unseen, find_atoms(values, counted) if atoms else np.empty(0))
 
 
 def never_negative(values: Floats) -> bool:
@@ -340,8 +350,7 @@ def _steps(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unsee
     return NumberCells(gaps, unseen, scale_of_codes(counts, ends, atoms), atoms, listed)
 
 
-def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float) -> NumberCells:
-    atoms = find_atoms(values, weights)
+def _reals(values: Floats, weights: Floats | None, ends: Ends, gaps: bool, unseen: float, atoms: Floats) -> NumberCells:
     smooth = ~np.isin(values, atoms)
     rest = values[smooth]
     if len(rest) < 2 or rest.min() == rest.max():  # too few values for a scale without the atoms

@@ -1,7 +1,7 @@
-"""The first picture of a run, kept in the cache folder, so that a page that is opened again shows it at once.
+"""The overview of a run, kept in the cache folder, so that a page that is opened again shows it at once.
 
-The first picture needs the answers of three routes: the run, its columns and its data. They depend on the run folder,
-the fitted table, and the versions and threads that compute them; a hash of all of these is the *state*. A kept picture
+The overview needs the answers of three routes: the run, its columns and its data. They depend on the run folder, the
+fitted table, and the versions and threads that compute them; a hash of all of these is the *state*. A cached overview
 is shown only for the same state. This module does not import torch, which takes seconds.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from cubicflow.files import check_plain, write_atomically
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 ROUTES = ("run", "columns", "data")
 MOST_CONFIG = 1 << 24  # bytes of the largest config.json that is read here
-LONGEST_NAME = 24  # characters of the name of a kept file
+LONGEST_NAME = 24  # characters of the name of a cached file
 
 
 def signature(run: Path) -> tuple[Any, ...]:
@@ -47,18 +48,17 @@ def sound_config(run: Path) -> dict[str, Any] | None:
     return config if is_sound else None
 
 
-class FirstPicture:
-    """The kept answers of one run.
+class CachedOverview:
+    """The cached answers of one run.
 
     Attributes:
-        answers: the answers by their route; empty if none are kept for the run's present state.
+        answers: the answers by their route; empty if none are cached for the run's present state.
     """
 
     def __init__(self, run: Path) -> None:
-        self.run = run
-        self.state = _state(run)
+        self.run, self.state = run, _state(run)
         name = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:LONGEST_NAME]
-        self.path = cache_folder() / "explore" / f"{name}.cfx"
+        self.path = cache_folder() / "explore" / f"{name}.safetensors"
         self.answers = self._read()
         self._new: dict[str, bytes] = {}
 
@@ -70,11 +70,9 @@ class FirstPicture:
         if len(self._new) < len(ROUTES) or self.state != _state(self.run):
             return
         arrays = {name: np.frombuffer(content, np.uint8) for name, content in self._new.items()}
-        try:
+        with suppress(OSError):  # a cache folder that cannot be written costs only time
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, framed({"state": self.state}, arrays))
-        except OSError:
-            pass  # a cache folder that cannot be written costs only time
         self.answers = self._new
 
     def _read(self) -> Mapping[str, bytes]:
@@ -82,20 +80,19 @@ class FirstPicture:
             return {}
         try:
             header, arrays = unframed(self.path.read_bytes())
-            is_same = header["state"] == self.state and set(arrays) == set(ROUTES)
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except (OSError, ValueError):
             return {}
+        is_same = header.get("state") == self.state and set(arrays) == set(ROUTES)
         return {name: array.tobytes() for name, array in arrays.items()} if is_same else {}
 
 
 def _state(run: Path) -> str | None:
-    """Return a hash of all that the first picture depends on; None for a run that is unfinished or not sound."""
-    config = sound_config(run)
-    result = None if config is None else config.get("result")
-    if config is None or not isinstance(result, dict) or result.get("finished") is not True:
+    """Return a hash of all that the overview depends on; None for a run that is unfinished or not sound."""
+    config = sound_config(run) or {}
+    result, table = (value if isinstance(value := config.get(key), dict) else {} for key in ("result", "table"))
+    if result.get("finished") is not True:
         return None
-    table = config.get("table")
-    source = table.get("source") if isinstance(table, dict) else None
+    source = table.get("source")
     versions = [_version(name) for name in ("cubicflow", "torch", "numpy", "pyarrow")]
     threads = [os.cpu_count(), os.environ.get("OMP_NUM_THREADS")]
     parts = [signature(run), _stat(Path(str(source))) if source else None, versions, threads]
@@ -103,15 +100,13 @@ def _state(run: Path) -> str | None:
 
 
 def _stat(path: Path) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError, ValueError):
         found = path.stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_size, found.st_mtime_ns
+        return found.st_size, found.st_mtime_ns
+    return None
 
 
 def _version(name: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return None
+    return None

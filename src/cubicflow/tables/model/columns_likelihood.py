@@ -9,52 +9,44 @@ import torch
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.cell_encoder import CellEncoder
-from cubicflow.tables.columns_model import ColumnsModel
-from cubicflow.tables.encoder import Numbers
+from cubicflow.tables.encoder import Numbers, Scored
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.cells import CELL
+from cubicflow.tables.model.network import ColumnsModel
 
 ROWS_AT_ONCE = 1 << 12
 
 
 @torch.no_grad()
-def log_conditionals(
-    model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False
-) -> Floats:
-    """Return log p of every cell given the cells before it, (N, D) in the model's order.
+def score_rows(model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False) -> Scored:
+    """Return the scores of rows. Every row is encoded once.
 
     The model runs in float64, whatever the dtype of its weights. A spline may be steep: float32 params would leave a
     mass only three correct digits. With ``observed_only``, the log p of a value is conditioned on the value being
     present, and a missing value contributes 0.
     """
     model = in_float64(model)
-    result = np.empty((len(numbers.y), len(encoder.order)))
-    gaps = [encoder.cells[name].gap for name in encoder.order]
-    for start in range(0, len(result), ROWS_AT_ONCE):
+    shape = len(numbers.y), len(encoder.order)
+    terms, baseline, unseen = np.empty(shape), np.empty(len(numbers.y)), np.empty(shape, np.bool_)
+    for start in range(0, len(terms), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        x = _to_device(model, encoder.inputs(numbers.y[rows]))
+        cells = encoder.inputs(numbers.y[rows])
+        kinds = cells.reshape(len(cells), -1, CELL)[:, :, 0]
         context = None if numbers.context is None else _to_device(model, encoder.context_inputs(numbers.context[rows]))
+        x = _to_device(model, cells)
         found = model.conditionals(x, context)
         if observed_only:
-            kinds = x.unflatten(1, (len(gaps), -1))[:, :, 0]
-            is_gap = (kinds == torch.tensor(gaps, device=x.device)) & (kinds >= 0)
-            found = found - model.log_presence(x, gaps, context)
-        result[rows] = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
-        if observed_only:
-            result[rows][is_gap.cpu().numpy()] = 0
-    return result
+            found = found - model.log_presence(x, encoder.gaps, encoder.log_seen, context)
+        ruled = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
+        is_gap = (kinds == encoder.gaps) & (kinds >= 0)
+        terms[rows] = np.where(is_gap, 0, ruled) if observed_only else ruled
+        baseline[rows], unseen[rows] = encoder.log_independent(cells), kinds < 0
+    return Scored(terms.sum(axis=1), terms, baseline if encoder.has_dependence else None, unseen)
 
 
 def in_float64(model: ColumnsModel) -> ColumnsModel:
     """Return the model with float64 weights: the model itself if it has them, else a copy."""
     return model if model.positions.dtype == torch.float64 else deepcopy(model).double()
-
-
-def log_probability(
-    model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, observed_only: bool = False
-) -> Floats:
-    """Return log p of every row (N,), given its context, in nats."""
-    found: Floats = log_conditionals(model, encoder, numbers, observed_only=observed_only).sum(axis=1)
-    return found
 
 
 def draw_rows(

@@ -1,4 +1,4 @@
-"""The kept first picture: for the same state only, without torch, and behind the token."""
+"""The cached overview: for the same state only, without torch, and behind the token."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.explore.pages import ask, serving
 
-from cubicflow.explore import first_picture, server
+from cubicflow.explore import cached_overview, server
 from cubicflow.explore.app import Explorer
-from cubicflow.explore.first_picture import ROUTES, FirstPicture
+from cubicflow.explore.cached_overview import ROUTES, CachedOverview
 from cubicflow.explore.opened_run import open_run
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE
 from cubicflow.training.checkpoint import NEWEST
@@ -32,8 +32,8 @@ def run(lists_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def fill(run: Path) -> dict[str, bytes]:
-    """Open a run for the first time, and return the answers of the first picture."""
-    explorer = Explorer(run, FirstPicture(run))
+    """Open a run for the first time, and return the answers of the overview."""
+    explorer = Explorer(run, CachedOverview(run))
     opened = open_run(run)
     answers = {"run": explorer.about, "columns": explorer.columns, "data": explorer.data}
     found = {route: answer(opened, {}) for route, answer in answers.items()}
@@ -41,39 +41,39 @@ def fill(run: Path) -> dict[str, bytes]:
     return found
 
 
-def test_a_picture_is_kept_for_one_state(run: Path) -> None:
-    assert FirstPicture(run).answers == {}
+def test_an_overview_is_cached_for_one_state(run: Path) -> None:
+    assert CachedOverview(run).answers == {}
     found = fill(run)
-    assert FirstPicture(run).answers == found
+    assert CachedOverview(run).answers == found
     with serving(run) as page:
         assert {route: ask(page, f"/api/{route}")[1] for route in ROUTES} == found
     weights = (run / WEIGHTS_FILE).read_bytes()
     (run / WEIGHTS_FILE).write_bytes(weights)  # the same bytes with another time: another state
-    assert FirstPicture(run).answers == {}
+    assert CachedOverview(run).answers == {}
     fill(run)
     table = Path(json.loads((run / CONFIG_FILE).read_text())["table"]["source"])
     before = table.stat().st_mtime_ns
     os.utime(table, ns=(before, before + 1))
-    assert FirstPicture(run).answers == {}
+    assert CachedOverview(run).answers == {}
     os.utime(table, ns=(before, before))
-    assert set(FirstPicture(run).answers) == set(ROUTES)
-    FirstPicture(run).path.write_bytes(b"damaged")
-    assert FirstPicture(run).answers == {}
+    assert set(CachedOverview(run).answers) == set(ROUTES)
+    CachedOverview(run).path.write_bytes(b"damaged")
+    assert CachedOverview(run).answers == {}
 
 
-def test_no_picture_of_an_unfinished_run_is_kept(run: Path) -> None:
+def test_no_overview_of_an_unfinished_run_is_cached(run: Path) -> None:
     config = json.loads((run / CONFIG_FILE).read_text())
     config["result"]["finished"] = False
     (run / CONFIG_FILE).write_text(json.dumps(config))
-    picture = FirstPicture(run)
+    cached = CachedOverview(run)
     for route in ROUTES:
-        picture.keep(route, b"x")
-    assert picture.answers == {}
-    assert not picture.path.exists()
+        cached.keep(route, b"x")
+    assert cached.answers == {}
+    assert not cached.path.exists()
 
 
 def test_the_names_of_the_files_of_a_run() -> None:
-    assert (first_picture.CONFIG, first_picture.WEIGHTS, first_picture.CHECKPOINT) == (
+    assert (cached_overview.CONFIG, cached_overview.WEIGHTS, cached_overview.CHECKPOINT) == (
         CONFIG_FILE,
         WEIGHTS_FILE,
         NEWEST,
@@ -81,13 +81,13 @@ def test_the_names_of_the_files_of_a_run() -> None:
 
 
 def test_the_page_comes_before_torch() -> None:
-    """Everything up to the first picture of a run that was opened before is imported without torch."""
+    """Everything up to the overview of a run that was opened before is imported without torch."""
     code = "import cubicflow.cli.explore, cubicflow.explore.early_app, cubicflow.explore.server, sys, typer, uvicorn\n"
     code += "from cubicflow.cli.clear_errors import clear_errors\nwith clear_errors(): print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-def test_the_command_shows_a_kept_picture_to_those_with_the_token(run: Path) -> None:
+def test_the_command_shows_a_cached_overview_to_those_with_the_token(run: Path) -> None:
     found = fill(run)
     command = [sys.executable, "-m", "cubicflow", "explore", str(run), "--no-browser", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -109,7 +109,7 @@ def test_the_command_shows_a_kept_picture_to_those_with_the_token(run: Path) -> 
             assert get(path, f"cubicflow-{port}=wrong")[0] == 403
         for route in ROUTES:
             assert get(f"/api/{route}", f"cubicflow-{port}={token}") == (200, found[route])
-        # The whole application answers the rest, and its columns have the bins of the kept picture.
+        # The whole application answers the rest, and its columns have the bins of the kept cached.
         assert get("/api/training", f"cubicflow-{port}={token}")[0] == 200
         assert get("/api/columns", f"cubicflow-{port}={token}") == (200, found["columns"])
     finally:
