@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cubicflow.data.row_summary import Summary
-from cubicflow.data.rows import Draws, Rows
+from cubicflow.data.rows import NoColumns, Rows
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import World
 from cubicflow.training.losses import Loss
@@ -22,7 +22,7 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         summary = rows.summary
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    if isinstance(rows, Draws):
+    if isinstance(rows, NoColumns):
         if loss is None:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import NoColumns, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.progress import Progress, make_progress
@@ -125,7 +125,7 @@ def fit(
         if resume and run is not None:
             config = config.completed(world.broadcast(recorded_settings(run) if world.is_writer else None))
         # --- check the rows, and split off validation rows ---
-        given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
+        given = NoColumns(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
         check_symmetries(symmetries, summary)
         if validation is None:
