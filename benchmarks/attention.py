@@ -49,7 +49,7 @@ KINDS = {
     "matrix products": ("gemm", "nvjet", "cutlass", "splitKreduce"),
     "GELU": ("Gelu",),
     "drawing dropout": ("distribution",),
-    "splines": ("rows_forward", "rows_backward"),
+    "splines": ("spline_forward", "spline_backward"),
     "Adam and averaging": ("FusedOptimizer", "multi_tensor", "lerp"),
     "joining gradients of queries, keys and values; copies and casts": ("Cat", "copy", "Memcpy", "Memset", "Fill"),
     "sums": ("reduce",),

@@ -1,11 +1,15 @@
 """What each shortcut of ``cubicflow.accel`` brings, alone.
 
-    python -m benchmarks.shortcuts -o results/accel [--device cuda] [--rounds 5] [--only WORD ...]
+    python -m benchmarks.shortcuts -o results/accel [--device cuda] [--only WORD ...]
 
 Every shortcut in turn is switched off while all others stay on. The time without it, divided by the time with all, is
-what it brings: 1.05 means that the work takes 5 % longer without it. Each measurement is a process of its own, because
-some shortcuts are chosen when a module is imported; the processes of all variants take turns, and a round is one
-process of each. The command writes DEVICE.csv, one line for each shortcut, workload and round.
+what it brings: 1.05 means that the work takes 5 % longer without it. Some shortcuts are chosen when a module is
+imported, so each variant is a process of its own. Two processes, one with all shortcuts and one without one of them,
+take turns every tenth of a second, so that other work on the machine slows both alike. A pair of turns gives a ratio;
+the record has the median of the ratios and their quartiles.
+
+The command adds one line to DEVICE.csv for each shortcut and workload. If it is interrupted, run it again: it measures
+the shortcuts that are missing. On one GPU it takes about seven minutes.
 """
 
 from __future__ import annotations
@@ -24,8 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine, name_of
+
 ALL_ON = "all on"
-SECONDS = 1.5  # for each workload of a process
+PAIRS = 15  # pairs of turns of a workload
+TURN = 0.1  # seconds of a turn
 
 
 # What switches a shortcut off: a module, an attribute in it, and its replacement. PLAIN stands for the method of the
@@ -48,6 +55,17 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "apply without binding": ("light_calls", "LightCalls.applier", PLAIN),
     "one attribute for forward mode": ("light_calls", "LightCalls.in_forward_mode", PLAIN),
 }
+# These do nothing on a CPU.
+GPU_ONLY = (
+    "captured step",
+    "second stream",
+    "bias gradients as products",
+    "relu inside the product",
+    "fused norms",
+    "attention of one query",
+    "replayed pieces",
+    "cached launches of Triton",
+)
 
 
 def switch_off(shortcut: str) -> None:
@@ -97,75 +115,122 @@ def workloads(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "512 samples, attention, D = 63", lambda: attention.sample(512)
 
 
-def time_workloads(shortcut: str, device: str) -> dict[str, float]:
-    """Return the median milliseconds of every workload, with one shortcut off."""
+def serve(shortcut: str, device: str) -> None:
+    """Run workloads on request, with one shortcut off. A line of the input is a workload's number and how often to run
+    it; a line of the output is the milliseconds of one run."""
     import torch
 
     import cubicflow.splines.calls
     import cubicflow.training.parts  # noqa: F401 - both imports fill the hooks before a shortcut is switched off
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     if shortcut != ALL_ON:
         switch_off(shortcut)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    found = {}
-    for name, run in workloads(device):
+    # On a CPU, the time that other programs run does not count: one thread, and the processor time of the process.
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    known = list(workloads(device))
+    print(json.dumps([name for name, _ in known]), flush=True)
+    for line in sys.stdin:
+        number, repeats = map(int, line.split())
+        name, run = known[number]
         with torch.no_grad() if "step" not in name else nullcontext():
-            for _ in range(5):
+            wait()
+            begin = clock()
+            for _ in range(repeats):
                 run()
             wait()
-            times: list[float] = []
-            end = time.perf_counter() + SECONDS
-            while time.perf_counter() < end or len(times) < 5:
-                begin = time.perf_counter()
-                run()
-                wait()
-                times.append(1e3 * (time.perf_counter() - begin))
-        found[name] = statistics.median(times)
-    return found
+            print(1e3 * (clock() - begin) / repeats, flush=True)
+
+
+class Worker:
+    """A process that serves the workloads without one shortcut."""
+
+    def __init__(self, shortcut: str, device: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.shortcuts", "--serve", shortcut, "--device", device]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.names: list[str] = json.loads(self._answer())
+
+    def time(self, work: int, repeats: int) -> float:
+        """Return the milliseconds of one run."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{work} {repeats}\n")
+        self.process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self.process.communicate()
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        if not (line := self.process.stdout.readline()):
+            raise SystemExit("a process ended early; its message is above")
+        return line
+
+
+def compare(worker: Worker, plain: Worker, work: int) -> dict[str, Any]:
+    """Return the times of a workload in both processes, and their ratio."""
+    for each in (worker, plain):
+        each.time(work, 5)  # compile, capture, choose algorithms
+    repeats = max(1, round(1e3 * TURN / worker.time(work, 5)))
+    turns = []
+    for pair in range(PAIRS):
+        order = (worker, plain) if pair % 2 else (plain, worker)
+        found = {id(each): each.time(work, repeats) for each in order}
+        turns.append((found[id(worker)], found[id(plain)]))
+    low, middle, high = statistics.quantiles([without / with_all for with_all, without in turns])
+    with_all, without = (statistics.median(column) for column in zip(*turns, strict=True))
+    return {
+        "all on (ms)": f"{with_all:.4g}",
+        "without (ms)": f"{without:.4g}",
+        "ratio": f"{middle:.3f}",
+        "lower quartile": f"{low:.3f}",
+        "upper quartile": f"{high:.3f}",
+    }
 
 
 def main() -> None:
-    """Parse the arguments, and measure every shortcut."""
+    """Parse the arguments, and measure every shortcut that the record lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[], help="words of the shortcuts to measure")
-    parser.add_argument("--one", help=argparse.SUPPRESS)  # measure one variant in this process
+    parser.add_argument("--serve", help=argparse.SUPPRESS)  # run workloads without this shortcut, as a process asks
     given = parser.parse_args()
-    if given.one:
-        print(json.dumps(time_workloads(given.one, given.device)))
+    if given.serve:
+        serve(given.serve, given.device)
         return
     if given.output is None:
         parser.error("give the folder of the results with -o")
-    chosen = [ALL_ON, *(name for name in SHORTCUTS if not given.only or any(word in name for word in given.only))]
-    lines = []
-    for number in range(given.rounds):
-        for name in chosen:
-            command = [sys.executable, "-m", "benchmarks.shortcuts", "--one", name, "--device", given.device]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            for work, milliseconds in json.loads(output.splitlines()[-1]).items():
-                lines.append({"shortcut": name, "work": work, "round": number, "milliseconds": round(milliseconds, 4)})
-        print(f"round {number + 1} of {given.rounds}", flush=True)
-        given.output.mkdir(parents=True, exist_ok=True)
-        with (given.output / f"{given.device}.csv").open("w", newline="") as file:
+    given.output.mkdir(parents=True, exist_ok=True)
+    path = given.output / f"{given.device}.csv"
+    done = {line["shortcut"] for line in csv.DictReader(path.open())} if path.exists() else set()
+    names = [name for name in SHORTCUTS if not given.only or any(word in name for word in given.only)]
+    if given.device == "cpu":
+        names = [name for name in names if name not in GPU_ONLY]
+    worker = Worker(ALL_ON, given.device)
+    for name in names:
+        if name in done:
+            continue
+        plain = Worker(name, given.device)
+        lines = [
+            {
+                "shortcut": name,
+                "work": work,
+                **compare(worker, plain, number),
+                "machine": name_of(machine(given.device)),
+            }
+            for number, work in enumerate(worker.names)
+        ]
+        plain.close()
+        for line in lines:
+            print(f"{line['work']}: without {name} {line['ratio']}", flush=True)
+        with path.open("a", newline="") as file:
             writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
+            if not path.stat().st_size:
+                writer.writeheader()
             writer.writerows(lines)
-    for line in summary(lines):
-        print(line)
-
-
-def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield one line for each shortcut and workload: the ratio to all shortcuts on, paired by rounds."""
-    times = {(line["shortcut"], line["work"], line["round"]): line["milliseconds"] for line in lines}
-    rounds = sorted({key[2] for key in times})
-    for work in dict.fromkeys(line["work"] for line in lines):
-        for shortcut in dict.fromkeys(line["shortcut"] for line in lines if line["shortcut"] != ALL_ON):
-            ratios = sorted(times[shortcut, work, r] / times[ALL_ON, work, r] for r in rounds)
-            middle = statistics.median(ratios)
-            yield f"{work}: without {shortcut} {middle:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+    worker.close()
 
 
 if __name__ == "__main__":

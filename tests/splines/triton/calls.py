@@ -20,7 +20,7 @@ FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in C
 MANY = 13 if "TRITON_INTERPRET" in os.environ else 33
 
 
-SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "quadratic_chunk": 4, "column_chunk": 4}
+SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "column_chunk": 4}
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:

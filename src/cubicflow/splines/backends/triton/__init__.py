@@ -1,17 +1,17 @@
 """The GPU backend: fused Triton kernels from raw params to (y, log_slope), without intermediate values in global
 memory.
 
+    kernels.py           the two kernels: values, and gradients
     places.py            which elements a program handles, and where their params are
     columns.py           params as one vector per parameter, with one element per thread
-    unit.py              the bin's own unit square: end slopes, the map, its root
+    softmax_bins.py      finds the bin, and its gradients: widths and heights are separate softmaxes
+    quadratic_bins.py    the same for the quadratic spline
     bin.py               one element in its bin, and the gradients
-    few_bins.py          kernels for few bins
-    quadratic.py         the bins of the quadratic spline, for few bins
-    chunks.py            kernels for many bins
-    chunk_memory.py      loads and stores of a few params at a time
-    axis_chunks.py       many bins, on two independent axes
-    quadratic_chunks.py  many bins of the quadratic spline
-    launch.py            chooses the kernel and its arguments
+    unit.py              the bin's own unit square: end slopes, the map, its root
+    launch.py            chooses the arguments of a kernel
+
+Names in capitals are compile-time constants. They need the annotation ``tl.constexpr`` in the two kernels only: a
+function keeps the constants of its caller.
 
 The backward pass recomputes intermediate values from x and params. Under TRITON_INTERPRET=1 the kernels run in Triton's
 interpreter on the CPU, for tests. "auto" never chooses the interpreter.

@@ -36,7 +36,7 @@ REAL_LINE, UNIT_INTERVAL = (tl.constexpr(number) for number in range(2))
 
 
 @triton.jit
-def locate_ends(x, DOMAIN: tl.constexpr):
+def locate_ends(x, DOMAIN):
     """Return (near, far, flipped). NaN stays NaN."""
     if DOMAIN == REAL_LINE:
         near, far = exact_sigmoids(x)
@@ -62,13 +62,13 @@ def search_position(near, flipped):
 
 
 @triton.jit
-def softmax_scale(total, K: tl.constexpr, FLOOR: tl.constexpr):
+def softmax_scale(total, K, FLOOR):
     """Return the factor of the exponentials: a size is factor x exponential + floor."""
     return divide(tl.full(total.shape, 1 - K * FLOOR, total.dtype), total)
 
 
 @triton.jit
-def bin_sizes(bin, scale, floor, raw, K: tl.constexpr):
+def bin_sizes(bin, scale, floor, raw, K):
     """Turn (before, after, size, down, up) from sums of exponentials into sizes."""
     before, after, size, down, up = raw
     index = bin.to(scale.dtype)
@@ -91,7 +91,7 @@ def place_in_bin(near, before, size):
 
 
 @triton.jit
-def bin_slopes(bin, source, target, logits, K: tl.constexpr, INVERSE: tl.constexpr, SLOPES: tl.constexpr):
+def bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES):
     """Return the slopes (start, end) at the bin's two ends, in units of the secant."""
     _, _, source_size, source_down, source_up = source
     _, _, target_size, target_down, target_up = target
@@ -105,19 +105,7 @@ def bin_slopes(bin, source, target, logits, K: tl.constexpr, INVERSE: tl.constex
 
 
 @triton.jit
-def evaluate(
-    x,
-    ends,
-    bin,
-    source,
-    target,
-    logits,
-    K: tl.constexpr,
-    INVERSE: tl.constexpr,
-    DOMAIN: tl.constexpr,
-    SLOPES: tl.constexpr,
-    STEPS: tl.constexpr,
-):
+def evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS):
     """Return (y, log_slope)."""
     near, far, flipped = ends
     source_before, _, source_size, _, _ = source
@@ -164,21 +152,7 @@ def evaluate(
 
 
 @triton.jit
-def evaluate_backward(
-    x,
-    ends,
-    bin,
-    source,
-    target,
-    logits,
-    grad_y,
-    grad_log_slope,
-    K: tl.constexpr,
-    INVERSE: tl.constexpr,
-    DOMAIN: tl.constexpr,
-    SLOPES: tl.constexpr,
-    STEPS: tl.constexpr,
-):
+def evaluate_backward(x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, DOMAIN, SLOPES, STEPS):
     """Return the gradients of x, of the source's and the target's (before, after, size, down, up), and of both logits.
 
     On the real line the target's sum after the bin has its own gradient. The sum equals one minus the other sizes, so

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, RET505, RUF005, SIM102, SIM108
+# ruff: noqa: N803, N806, RET505, RUF005, SIM102, SIM108
 """One thread holds one element's parameters in registers. The parameters are a tuple of vectors, one per parameter.
 
 Sums over bins are then plain additions. A tile of elements x bins would need a shuffle across the lanes of a warp for
@@ -13,8 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cubicflow.splines.backends.triton.bin import softmax_scale
-from cubicflow.splines.backends.triton.places import TILE
+from cubicflow.splines.backends.triton.places import SHARED, TILE
 from cubicflow.splines.backends.triton.unit import exp_below
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -22,7 +21,7 @@ from cubicflow.splines.backends.triton.unit import exp_below
 
 
 @triton.jit
-def tile_to_columns(tile, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def tile_to_columns(tile, SIZE, BLOCK):
     """Split a tile [SIZE, BLOCK] into SIZE vectors."""
     if SIZE == 1:
         return (tl.reshape(tile, (BLOCK,)),)
@@ -32,7 +31,7 @@ def tile_to_columns(tile, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def columns_to_tile(columns, START: tl.constexpr, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+def columns_to_tile(columns, START, SIZE, COUNT, BLOCK):
     """Join columns[START : START + SIZE], with zeros past COUNT, into a tile [SIZE, BLOCK]."""
     if SIZE == 1:
         if START < COUNT:
@@ -46,20 +45,14 @@ def columns_to_tile(columns, START: tl.constexpr, SIZE: tl.constexpr, COUNT: tl.
 
 
 @triton.jit
-def load_tile(pointer, rows, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Return SIZE columns. Columns past COUNT are undefined."""
-    column = tl.arange(0, SIZE)[:, None]
-    tile = tl.load(pointer + (rows[None, :] + column), mask=(column < COUNT) & (rows[None, :] >= 0))
-    return tile_to_columns(tile, SIZE, BLOCK)
-
-
-@triton.jit
-def load_columns(
-    pointer, rows, stride, PADDED: tl.constexpr, COUNT: tl.constexpr, ACCESS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Return COUNT columns, possibly followed by undefined columns."""
+def load_columns(params, COUNT, ACCESS, BLOCK):
+    """Return all COUNT params, possibly followed by undefined columns."""
+    pointer, rows, stride = params
     if ACCESS == TILE:
-        return load_tile(pointer, rows, PADDED, COUNT, BLOCK)
+        PADDED: tl.constexpr = triton.next_power_of_2(COUNT)
+        column = tl.arange(0, PADDED)[:, None]
+        tile = tl.load(pointer + (rows[None, :] + column), mask=(column < COUNT) & (rows[None, :] >= 0))
+        return tile_to_columns(tile, PADDED, BLOCK)
     else:
         columns = ()
         for k in tl.static_range(COUNT):
@@ -68,44 +61,73 @@ def load_columns(
 
 
 @triton.jit
-def store_tile(pointer, rows, exists, columns, SIZE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    column = tl.arange(0, SIZE)[:, None]
-    tile = columns_to_tile(columns, 0, SIZE, COUNT, BLOCK)
-    tl.store(pointer + (rows[None, :] + column), tile, mask=exists[None, :] & (column < COUNT))
+def load_chunk(params, first, START, SIZE, CHUNK, ACCESS, BLOCK):
+    """Return CHUNK of the SIZE logits whose params start at START. Each element starts at its own logit `first`. Logits
+    past the end are -inf."""
+    pointer, rows, stride = params
+    if ACCESS == TILE:
+        at = first[None, :] + tl.arange(0, CHUNK)[:, None]
+        offsets = rows[None, :] + (START + at)
+        if SIZE % CHUNK == 0:
+            tile = tl.load(pointer + offsets)
+        else:
+            tile = tl.load(pointer + offsets, mask=at < SIZE, other=float("-inf"))
+        return tile_to_columns(tile, CHUNK, BLOCK)
+    else:
+        columns = ()
+        for j in tl.static_range(CHUNK):
+            at = first + j
+            logit = tl.load(pointer + (rows + (START + at) * stride), mask=at < SIZE, other=float("-inf"))
+            columns = columns + (logit,)
+        return columns
 
 
 @triton.jit
-def store_columns(
-    pointer,
-    rows,
-    stride,
-    exists,
-    columns,
-    PADDED: tl.constexpr,
-    COUNT: tl.constexpr,
-    ACCESS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+def store_columns(out, exists, columns, COUNT, DIMS, ACCESS, BLOCK):
+    """Store the gradients of all COUNT params."""
     if ACCESS == TILE:
-        store_tile(pointer, rows, exists, columns, PADDED, COUNT, BLOCK)
+        pointer, rows, _ = out
+        PADDED: tl.constexpr = triton.next_power_of_2(COUNT)
+        column = tl.arange(0, PADDED)[:, None]
+        tile = columns_to_tile(columns, 0, PADDED, COUNT, BLOCK)
+        tl.store(pointer + (rows[None, :] + column), tile, mask=exists[None, :] & (column < COUNT))
     else:
         for k in tl.static_range(COUNT):
-            tl.store(pointer + (rows + k * stride), columns[k], mask=exists)
+            store_column(out, exists, columns[k], k, DIMS)
 
 
 @triton.jit
-def store_sums(pointer, columns, COUNT: tl.constexpr):
-    """Store the sum of each column over the elements of the block. The sums are stored one at a time: a tile would cost
-    more compile time than it saves."""
-    for k in tl.static_range(COUNT):
-        tl.store(pointer + k, tl.sum(columns[k], axis=0))
+def store_column(out, exists, column, k, DIMS):
+    """Store the gradients of parameter k. For a shared spline, store their sum over the elements."""
+    pointer, rows, stride = out
+    if DIMS == SHARED:  # one sum at a time: a tile of sums would cost more compile time than it saves
+        tl.store(pointer + k, tl.sum(column, axis=0))
+    else:
+        tl.store(pointer + (rows + k * stride), column, mask=exists)
+
+
+@triton.jit
+def store_chunk(out, exists, grads, first, START, SIZE, CHUNK, DIMS, ACCESS, BLOCK):
+    """Store CHUNK of the gradients of the SIZE logits whose params start at START."""
+    pointer, rows, stride = out
+    if DIMS == SHARED:
+        at = first + tl.arange(0, CHUNK)
+        tl.store(pointer + START + at, tl.sum(columns_to_tile(grads, 0, CHUNK, CHUNK, BLOCK), axis=1), mask=at < SIZE)
+    elif ACCESS == TILE:
+        at = first + tl.arange(0, CHUNK)[:, None]
+        tile = columns_to_tile(grads, 0, CHUNK, CHUNK, BLOCK)
+        tl.store(pointer + (rows[None, :] + (START + at)), tile, mask=exists[None, :] & (at < SIZE))
+    else:
+        for j in tl.static_range(CHUNK):
+            at = tl.zeros((BLOCK,), tl.int32) + (first + j)
+            tl.store(pointer + (rows + (START + at) * stride), grads[j], mask=exists & (at < SIZE))
 
 
 # --- bins -------------------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def flip(columns, flipped, START: tl.constexpr, SIZE: tl.constexpr):
+def flip(columns, flipped, START, SIZE):
     """Return SIZE columns from START on, in the order from the near end."""
     out = ()
     for j in tl.static_range(SIZE):
@@ -114,7 +136,7 @@ def flip(columns, flipped, START: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def maximum(columns, SIZE: tl.constexpr):
+def maximum(columns, SIZE):
     top = columns[0]
     for j in tl.static_range(1, SIZE):
         top = tl.maximum(top, columns[j])
@@ -122,7 +144,7 @@ def maximum(columns, SIZE: tl.constexpr):
 
 
 @triton.jit
-def exponentials(logits, top, SIZE: tl.constexpr):
+def exponentials(logits, top, SIZE):
     out = ()
     for j in tl.static_range(SIZE):
         out = out + (exp_below(logits[j], top),)
@@ -130,7 +152,7 @@ def exponentials(logits, top, SIZE: tl.constexpr):
 
 
 @triton.jit
-def prefix_sums(values, DISTANCE: tl.constexpr, SIZE: tl.constexpr):
+def prefix_sums(values, DISTANCE, SIZE):
     """Return inclusive prefix sums by doubling, as in ``evaluation.py``: each sum is a tree of log2(K) additions.
     DISTANCE starts at 1."""
     if DISTANCE >= SIZE:
@@ -146,7 +168,15 @@ def prefix_sums(values, DISTANCE: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def sums_before(values, SIZE: tl.constexpr):
+def shift(values, amount, SIZE):
+    out = ()
+    for j in tl.static_range(SIZE):
+        out = out + (values[j] + amount,)
+    return out
+
+
+@triton.jit
+def sums_before(values, SIZE):
     """Return the sums of all values before each value, and the total."""
     sums = prefix_sums(values, 1, SIZE)
     out = (tl.zeros_like(values[0]),)
@@ -156,7 +186,7 @@ def sums_before(values, SIZE: tl.constexpr):
 
 
 @triton.jit
-def sums_after(values, SIZE: tl.constexpr):
+def sums_after(values, SIZE):
     """Return the sums of all values after each value, added from the far end."""
     mirrored = ()
     for j in tl.static_range(SIZE):
@@ -169,28 +199,20 @@ def sums_after(values, SIZE: tl.constexpr):
 
 
 @triton.jit
-def softmax_axis(columns, flipped, START: tl.constexpr, K: tl.constexpr, FLOOR: tl.constexpr):
-    """Return the softmax of one axis, counted from the near end: exponentials, the sums before each, total and
-    scale."""
-    logits = flip(columns, flipped, START, K)
-    exps = exponentials(logits, maximum(logits, K), K)
-    before, total = sums_before(exps, K)
-    return exps, before, total, softmax_scale(total, K, FLOOR)
+def find(position, before, scale, floor, base, STEP, SIZE):
+    """Return the index j < SIZE of the last bin, or chunk, that starts at or before `position`.
 
-
-@triton.jit
-def find(position, before, scale, floor, base, SIZE: tl.constexpr):
-    """Return the last j such that bin base + j starts at or before `position`. The bin starts at
-    scale x before[j] + (base + j) x floor."""
+    There are base + j STEP bins before bin, or chunk, j. The sum of their exponentials is before[j].
+    """
     offset = base * floor
     found = tl.zeros_like(position).to(tl.int32)
     for j in tl.static_range(1, SIZE):
-        found = tl.where(scale * before[j] + (offset + j * floor) <= position, j, found)
+        found = tl.where(scale * before[j] + (offset + j * STEP * floor) <= position, j, found)
     return found
 
 
 @triton.jit
-def select(columns, index, SHIFT: tl.constexpr, SIZE: tl.constexpr):
+def select(columns, index, SHIFT, SIZE):
     """Return columns[index + SHIFT] for an index below SIZE. index + SHIFT is clamped to the existing columns."""
     out = columns[0 if SHIFT < 0 else (SHIFT if SHIFT < SIZE else SIZE - 1)]
     for j in tl.static_range(1, SIZE):
@@ -218,3 +240,22 @@ def softmax_mean(raw, total, grads):
     """Return the mean, under the softmax, of the gradients of all sizes. No pass over the bins is needed."""
     outside = grads[0] * raw[0] + grads[1] * raw[1]
     return (outside + grads[2] * raw[2] + (grads[3] * raw[3] + grads[4] * raw[4])) / total
+
+
+@triton.jit
+def from_near_end(j, first, flipped, K, CHUNK):
+    """Return the number, counted from the near end, of bin j of a chunk that starts at `first` in the order of params.
+    With CHUNK == 0, all bins are in registers and already counted from the near end."""
+    if CHUNK == 0:
+        return j
+    else:
+        return tl.where(flipped, (K - 1 - j) - first, j + first)
+
+
+@triton.jit
+def knot_grads(first, bin, low, high, SIZE):
+    """Return the gradients of SIZE values at knots, from knot `first` on. Only the knots of the bin have one."""
+    out = ()
+    for j in tl.static_range(SIZE):
+        out = out + (tl.where(bin == first + j, low, tl.where(bin == first + (j - 1), high, 0.0)),)
+    return out

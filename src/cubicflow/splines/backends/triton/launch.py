@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cubicflow.splines.backends.autograd import Pair
 from cubicflow.splines.backends.triton import bin as element
-from cubicflow.splines.backends.triton import chunks, few_bins, places, unit
+from cubicflow.splines.backends.triton import kernels, places, unit
 from cubicflow.splines.calls import calls
 from cubicflow.splines.cubic import FLOAT32_NEWTON_STEPS, NEWTON_STEPS
 from cubicflow.splines.domains import find_domain
@@ -21,7 +21,7 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 # Triton decides at the definition of a kernel whether the kernel is compiled or interpreted.
-INTERPRETED = not isinstance(few_bins.rows_forward, triton.JITFunction)
+INTERPRETED = not isinstance(kernels.spline_forward, triton.JITFunction)
 
 _NEWTON_STEPS = {torch.float32: FLOAT32_NEWTON_STEPS, torch.float64: NEWTON_STEPS}
 
@@ -36,15 +36,17 @@ class Tuning(NamedTuple):
     num_warps: int = 2  # warps of 32 elements per program; 0 for as few programs as possible
     max_row_bins: int = 32  # bins; packed params with more bins are read in chunks
     chunk: int = 32  # bins per chunk of packed params
-    quadratic_chunk: int = 16  # bins per chunk of a quadratic; untimed, but 32 would not fit a thread's registers
     max_column_bins: int = 16  # bins; params that are read one at a time and have more bins are read in chunks
     column_chunk: int = 8  # bins per chunk of params that are read one at a time
 
-    def limits(self, packed: bool, family: str) -> tuple[int, int]:
-        """Return the largest number of bins that is not read in chunks, and the number of bins per chunk."""
-        if family == "quadratic":
-            return self.max_row_bins, self.quadratic_chunk if packed else self.column_chunk
-        return (self.max_row_bins, self.chunk) if packed else (self.max_column_bins, self.column_chunk)
+    def bins_per_chunk(self, num_bins: int, packed: bool, family: str) -> int:
+        """Return the number of bins per chunk, or 0 if the bins are not read in chunks."""
+        if num_bins <= (self.max_row_bins if packed else self.max_column_bins):
+            return 0
+        if not packed:
+            return self.column_chunk
+        # A chunk of a quadratic has two numbers a bin in registers at a time: 32 bins would not fit.
+        return self.chunk // 2 if family == "quadratic" else self.chunk
 
 
 # The interpreter's time is proportional to the number of programs, not of elements.
@@ -165,8 +167,7 @@ def _plan(
     if integers is None:
         return None
     packed = not shared and integers["DIMS"] == 1 and _packed(integers, num_params, backward)
-    most, chunk = tuning.limits(packed, spec.family)
-    few = spec.num_bins <= most
+    chunk = tuning.bins_per_chunk(spec.num_bins, packed, spec.family)
     block = 32 * tuning.num_warps or triton.next_power_of_2(
         min(integers["count"], _max_interpreted_elements(num_params, packed))
     )
@@ -174,6 +175,8 @@ def _plan(
     floors = (spec.min_bin_width, spec.min_bin_height)
     arguments = {
         **integers,
+        "chunks": -(-spec.num_bins // chunk) if chunk else 0,
+        "CHUNK": chunk,
         "K": spec.num_bins,
         "COUNT": num_params,
         "FLOOR_SOURCE": floors[spec.inverse],
@@ -188,12 +191,7 @@ def _plan(
     }
     if not backward:
         arguments = {name: value for name, value in arguments.items() if not name.startswith("out_")}
-    if few:
-        arguments["PADDED"] = triton.next_power_of_2(num_params)
-        kernel = few_bins.rows_backward if backward else few_bins.rows_forward
-    else:
-        arguments |= {"CHUNK": chunk, "chunks": -(-spec.num_bins // chunk)}
-        kernel = chunks.chunks_backward if backward else chunks.chunks_forward
+    kernel = kernels.spline_backward if backward else kernels.spline_forward
     sums = (blocks, integers["splines"], num_params) if shared else ()
     return Plan(kernel, (blocks * integers["splines"], 1, 1), arguments, sums, {})
 

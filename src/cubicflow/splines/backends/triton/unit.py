@@ -136,7 +136,7 @@ def softplus_slope(logit):
 
 
 @triton.jit
-def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
+def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES):
     """Return the slope at one end of a bin, in units of the bin's secant."""
     if SLOPES == RATIONAL:
         slope, _ = softplus_slope(logit)
@@ -155,7 +155,7 @@ def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES: t
 
 
 @triton.jit
-def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, height, SLOPES: tl.constexpr):
+def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, height, SLOPES):
     """Return the gradients of (logit, width_beyond, height_beyond, width, height)."""
     if SLOPES == RATIONAL:
         slope, rate = softplus_slope(logit)
@@ -204,7 +204,7 @@ def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, he
 
 
 @triton.jit
-def shape(t, tau, start, end, SLOPES: tl.constexpr):
+def shape(t, tau, start, end, SLOPES):
     """Return q, qbar and f'."""
     tt = t * t
     mixed = t * tau
@@ -227,7 +227,7 @@ def shape(t, tau, start, end, SLOPES: tl.constexpr):
 
 
 @triton.jit
-def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES: tl.constexpr):
+def shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES):
     """Return df/dstart / t, df/dend / t, and the derivatives of f' with respect to start, end and t."""
     tt = t * t
     mixed = t * tau
@@ -276,7 +276,7 @@ def cubic_guess(start, end, target):
 
 
 @triton.jit
-def cubic_root(start, end, c, STEPS: tl.constexpr):
+def cubic_root(start, end, c, STEPS):
     target = tl.where(c < 0, 0.0, c).to(c.dtype)
     t = cubic_guess(start, end, target)
     low = tl.zeros_like(t)
@@ -309,7 +309,7 @@ def quadratic_root(start, c):
 
 
 @triton.jit
-def solve(start, end, c_low, c_high, SLOPES: tl.constexpr, STEPS: tl.constexpr):
+def solve(start, end, c_low, c_high, SLOPES, STEPS):
     """Return (t, 1 - t) with f(t) = c_low, solved from the nearer end of the bin."""
     mirrored = c_low > c_high
     near_slope = tl.where(mirrored, end, start)
