@@ -5,7 +5,7 @@ The main modules, each of which builds on those above it:
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
-    schema/                                 the schema of a table and its inference, sets of values, used rows, the split
+    schema/                                 the schema of a table and its inference, sets, used rows, the split
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     model/                                  the model of columns: cells, networks, the law of a column, scores, samples
     table_rows                              rows for training
