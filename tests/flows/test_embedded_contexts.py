@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 import cubicflow as cf
 from cubicflow.export.graphs import graph_of
+from cubicflow.plots.learned_splines import spline_curves
 
 SMALL = {"num_layers": 2, "hidden_features": 16, "num_bins": 6}
 IMAGES = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
 
 
 @cf.register
-class MeanAndSpread(nn.Module):
-    """From an image to two trained combinations of its mean and its standard deviation."""
+class MeanAndSquare(nn.Module):
+    """From an image to two trained combinations of its mean and its mean square."""
 
     def __init__(self, out_features: int = 2) -> None:
         super().__init__()
@@ -24,7 +25,7 @@ class MeanAndSpread(nn.Module):
         self.last = nn.Linear(2, out_features)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.last(torch.stack([images.flatten(1).mean(1), images.flatten(1).std(1)], dim=1))
+        return self.last(torch.stack([images.flatten(1).mean(1), images.flatten(1).square().mean(1)], dim=1))
 
     def config(self) -> dict[str, int]:
         return {"out_features": self.out_features}
@@ -33,7 +34,7 @@ class MeanAndSpread(nn.Module):
 def made(**settings) -> cf.Flow:
     torch.manual_seed(0)
     flow = cf.flows.tabular(
-        2, context_features=2, context_shape=(1, 4, 4), embedding_net=MeanAndSpread(), **SMALL, **settings
+        2, context_features=2, context_shape=(1, 4, 4), embedding_net=MeanAndSquare(), **SMALL, **settings
     )
     return perturbed(flow)
 
@@ -58,6 +59,9 @@ def test_a_flow_with_an_embedding_is_the_flow_of_the_embedded_contexts() -> None
     assert cf.Mixture([flow, flow]).sample(2, IMAGES[:3]).shape == (2, 3, 2)
     report = flow.check(x, IMAGES)
     assert max(report.round_trip, report.jacobian_error) < 1e-3
+    assert flow.log_prob(x[:0], IMAGES[:0]).shape == (0,)
+    assert flow.sample(0, IMAGES[:2]).shape == (0, 2, 2)
+    assert len(spline_curves(flow, x, IMAGES)) == 2
     graph = graph_of(flow, sampler=False)
     assert graph.inputs["context"] == (1, 4, 4)
     assert torch.allclose(graph.module(x, IMAGES), flow.log_prob(x, IMAGES), atol=1e-5)
@@ -74,16 +78,21 @@ def test_it_is_trained_end_to_end_and_saved_with_the_flow(tmp_path) -> None:
     )  # fmt: skip
     assert not torch.equal(flow.embedding_net.last.weight, before)
     again = cf.load(tmp_path)
-    assert type(again.embedding_net) is MeanAndSpread
+    assert type(again.embedding_net) is MeanAndSquare
     assert torch.equal(again.log_prob(x, IMAGES), flow.log_prob(x, IMAGES))
-    assert "embedding_net: MeanAndSpread" in repr(again)
+    assert "embedding_net: MeanAndSquare" in repr(again)
     assert "contexts of shape (1, 4, 4)" in repr(again)
 
 
-def test_whole_numbers_reach_the_embedding_as_they_are() -> None:
-    words = nn.Sequential(nn.Embedding(10, 3), nn.Flatten())
-    flow = cf.flows.tabular(2, context_features=12, context_shape=(4,), embedding_net=words, **SMALL)
-    assert flow.log_prob(torch.randn(5, 2), torch.randint(10, (5, 4))).shape == (5,)
+def test_contexts_may_be_the_numbers_of_words() -> None:
+    class Words(nn.Embedding):
+        def forward(self, context: Tensor) -> Tensor:
+            return super().forward(context.long()).flatten(1)
+
+    flow = cf.flows.tabular(2, context_features=12, context_shape=(4,), embedding_net=Words(10, 3), **SMALL)
+    x, context = torch.randn(40, 2), torch.randint(10, (40, 4))
+    assert flow.log_prob(x, context).shape == (40,)
+    cf.training.fit(flow, (x, context), steps=2, progress=False, device="cpu")
 
 
 def test_bases_with_context_see_the_embedding_too() -> None:
@@ -96,7 +105,7 @@ def test_bases_with_context_see_the_embedding_too() -> None:
         def sample(self, n, temperature=1.0, generator=None, context=None):
             return context + temperature * torch.randn(n, 2, generator=generator)
 
-    net = MeanAndSpread()
+    net = MeanAndSquare()
     flow = cf.flows.tabular(2, base=Shifted(2), context_shape=(1, 4, 4), embedding_net=net, **SMALL)
     x, log_prob = flow.sample_and_log_prob(3, IMAGES, seed=0)
     torch.testing.assert_close(log_prob, flow.log_prob(x, IMAGES), rtol=1e-4, atol=1e-4)
@@ -136,12 +145,12 @@ def test_images_are_contexts_of_image_flows() -> None:
             r"contexts of shape \(1, 4, 4\) do not fit layers with context_features=3; give an embedding_net=",
         ),
         (
-            lambda: cf.flows.tabular(2, embedding_net=MeanAndSpread(), context_shape=(1, 4, 4), **SMALL),
+            lambda: cf.flows.tabular(2, embedding_net=MeanAndSquare(), context_shape=(1, 4, 4), **SMALL),
             "need layers or a base with context_features=",
         ),
         (
             lambda: cf.flows.tabular(
-                2, context_features=5, context_shape=(1, 4, 4), embedding_net=MeanAndSpread(), **SMALL
+                2, context_features=5, context_shape=(1, 4, 4), embedding_net=MeanAndSquare(), **SMALL
             ).log_prob(torch.zeros(2, 2), IMAGES[:2]),
             r"take contexts of shape \(5,\), and the embedding_net returns shape \(2, 2\) for 2 rows; change its last",
         ),

@@ -137,10 +137,10 @@ def hold_at_checkpoint(go: Path, step: int = 0) -> None:
 
     save = RunFolder.save
 
-    def held(self: RunFolder, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+    def held(self: RunFolder, tensors: dict[str, Any], numbers: Any) -> None:
         save(self, tensors, numbers)
         deadline = time.monotonic() + 900
-        while numbers["step"] >= step and not go.exists() and time.monotonic() < deadline:
+        while numbers.step >= step and not go.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
 
     RunFolder.save = held

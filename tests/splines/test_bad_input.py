@@ -123,7 +123,7 @@ def test_validation_on_the_unit_interval(case, inverse):
 
 def test_num_params():
     assert [num_params("cubic", 4, "steffen"), num_params("cubic", 4, "free")] == [10, 13]
-    assert [num_params(name, 4) for name in ("quadratic", "linear", "rational_quadratic")] == [9, 4, 13]
+    assert [num_params(name, 4) for name in ("cubic", "quadratic", "linear", "rational_quadratic")] == [10, 9, 4, 13]
     with expect(ValueError, "num_bins must be at least 1, got 0"):
         num_params("linear", 0)
     for wrong in (2.0, True, "3"):
@@ -131,7 +131,7 @@ def test_num_params():
             num_params("linear", wrong)
     with expect(ValueError, "family must be one of 'cubic', 'linear'", "got 'quartic'"):
         num_params("quartic", 3)
-    with expect(ValueError, "slopes of a cubic spline", "'steffen', 'free'", "got None"):
-        num_params("cubic", 3)
+    with expect(ValueError, "slopes of a cubic spline", "'steffen', 'free'", "got 'fixed'"):
+        num_params("cubic", 3, "fixed")
     with expect(ValueError, "slopes of a linear spline", "got 'free'"):
         num_params("linear", 3, "free")

@@ -69,7 +69,7 @@ def empty(path):
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, change_a_number, empty, Path.unlink])
 def test_damaged_newest_checkpoint_falls_back(x, make_flow, run, whole, assert_same, capsys, damage):
-    assert read_checkpoint(run / NEWEST).numbers["step"] == 20
+    assert read_checkpoint(run / NEWEST).numbers.step == 20
     damage(run / NEWEST)
     resumed = fit(make_flow(), x, run=run, resume=True, **{**SETTINGS, "progress": True})
     said = capsys.readouterr().err
@@ -140,7 +140,7 @@ def test_full_disk_is_a_clear_error_and_loses_nothing(x, make_flow, mounted, ass
     settings = {"steps": 30, "validate_every": 4, "checkpoint_seconds": 0, "progress": False}
     with pytest.raises(RunFolderError, match=r"No space left on device. The checkpoint of step 12 is kept: make room"):
         fit(make_flow(), x, run=run, loss=acting_at(12, fill), **settings)
-    assert read_checkpoint(run / NEWEST).numbers["step"] == 12
+    assert read_checkpoint(run / NEWEST).numbers.step == 12
     assert not [p.name for p in run.iterdir() if p.name.startswith(".")]  # no temporary file is left
     (disk / "filler").unlink()
     resumed = fit(make_flow(), x, run=run, resume=True, **settings)
@@ -158,7 +158,7 @@ def test_file_size_limit_is_a_clear_error_and_loses_nothing(x, make_flow, tmp_pa
             fit(make_flow(), x, run=run, loss=limit, **settings)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert read_checkpoint(run / NEWEST).numbers["step"] == 12
+    assert read_checkpoint(run / NEWEST).numbers.step == 12
     resumed = fit(make_flow(), x, run=run, resume=True, **settings)
     assert_same(resumed.flow, fit(make_flow(), x, **settings).flow)
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from cubicflow.training import RunFolderError, fit
 from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, digest
-from cubicflow.training.saved_numbers import CHECKPOINT
+from cubicflow.training.records import RunNumbers
 
 from .small_fits import curved_rows, small_flow
 
@@ -33,7 +33,11 @@ def rewrite(path, numbers=None, tensors=None):
 
 
 NUMBERS = [
-    *({name: value} for name in CHECKPOINT for value in ([], {}, "x", -1.5, True, 10**400, float("nan"))),
+    *(
+        {name: value}
+        for name in RunNumbers.__annotations__
+        for value in ([], {}, "x", -1.5, True, 10**400, float("nan"))
+    ),
     {"best_step": 99},
     {"last_read": 99},
     {"step": -1},

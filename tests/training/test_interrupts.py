@@ -121,7 +121,7 @@ def test_stop_saves_and_says_how_to_resume(x, make_flow, tmp_path, assert_same, 
     whole = fit(make_flow(), x, **settings)
     with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
         where(lambda: fit(make_flow(), x, run=tmp_path / "run", stop=StopAt(14), **settings))
-    assert read_checkpoint(tmp_path / "run" / NEWEST).numbers["step"] == 14
+    assert read_checkpoint(tmp_path / "run" / NEWEST).numbers.step == 14
     resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, stop=StopAt(19), **settings)
     assert_same(whole.flow, resumed.flow)
     assert resumed.history[-1]["loss"] == whole.history[-1]["loss"]

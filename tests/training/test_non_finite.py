@@ -41,7 +41,7 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_state(x, make_flow, tmp_p
 
     fit(make_flow(dropout=0.0), x, steps=30, loss=recording, **settings)
     saved = read_checkpoint(run / NEWEST)
-    assert saved.numbers["step"] == 11
+    assert saved.numbers.step == 11
     for (name, param), expected in zip(flow.named_parameters(), before[11], strict=True):
         assert torch.equal(param, expected)
         assert torch.equal(saved.tensors[f"flow.{name}"], expected)

@@ -42,8 +42,9 @@ class Flow(nn.Module):
         shape: the shape of one datum. The default is (base.features,). For images it is (C, H, W).
         context_shape: the shape of one context. The default is (C,), the context features of the layers and the base.
             For images it is (C, H, W); the layers then need networks for images, or the flow an ``embedding_net``.
-        embedding_net: a network from contexts (N, *context_shape) to the contexts that the layers and the base see, one
-            vector for each row. It is trained with the flow, and saved with the flow if its class is registered.
+        embedding_net: a network from contexts (N, *context_shape), in the flow's dtype, to the contexts that the layers
+            and the base see, one vector for each row. It is trained with the flow and, if its class is registered,
+            saved with the flow.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=16)
@@ -147,13 +148,12 @@ class Flow(nn.Module):
             return context
         if context is None:
             raise no_context(self.context_shape)
-        if not isinstance(context, Tensor) or context.is_floating_point():  # whole numbers may be embedded as they are
-            context = as_flow("context", context, self.base.anchor)
+        context = as_flow("context", context, self.base.anchor)
         axes = len(self.context_shape)
         if tuple(context.shape[-axes:]) != self.context_shape:
             raise wrong_context(self.context_shape, context)
         batch = context.shape[: context.ndim - axes]
-        embedded: Tensor = self.embedding_net(context.reshape(-1, *self.context_shape))
+        embedded: Tensor = self.embedding_net(context.reshape(batch.numel(), *self.context_shape))
         if embedded.shape != (batch.numel(), *self.embedded_shape):
             raise ValueError(
                 f"the layers and the base take contexts of shape {self.embedded_shape}, and the embedding_net returns "

@@ -9,14 +9,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.amp import is_autocast_available
 
 from cubicflow.splines.calls import calls
 
 
+def has_autocast(device: torch.device) -> bool:
+    """Return whether the device has autocast: every device but meta.
+
+    Compiled code of torch 2.8 cannot call ``torch.amp.is_autocast_available``.
+    """
+    return device.type != "meta"
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Compute inside the block in the dtypes of the operands. Devices without autocast, such as meta, need no block."""
-    return torch.autocast(device.type, enabled=False) if is_autocast_available(device.type) else nullcontext()
+    """Compute inside the block in the dtypes of the operands."""
+    return torch.autocast(device.type, enabled=False) if has_autocast(device) else nullcontext()
 
 
 def widened(x: Tensor) -> Tensor:

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.amp import is_autocast_available
 
 from cubicflow.arguments import config_of, positive
-from cubicflow.nets.precision import without_autocast
+from cubicflow.nets.precision import has_autocast, without_autocast
 from cubicflow.nets.products import products
 from cubicflow.nets.tracing import is_traced
 
@@ -87,7 +86,7 @@ class Transformer(nn.Module):
             self._check_causal()
             cache.check(tokens)
         kind = tokens.device.type
-        is_mixed = is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        is_mixed = has_autocast(tokens.device) and torch.is_autocast_enabled(kind)
         inner = torch.get_autocast_dtype(kind) if is_mixed else tokens.dtype
         with without_autocast(tokens.device):
             stream, normed = products.add_norm(tokens, None, self._norm(0), dtype=inner)

@@ -63,7 +63,7 @@ def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> li
     """
     if isinstance(flow, Mixture):
         flow = next(part for part in flow.modules() if isinstance(part, Flow))
-    rows, conditions = x[:ROWS], None if context is None else context[:ROWS]
+    rows, conditions = x[:ROWS], None if context is None else flow.embed(context[:ROWS])
     found: list[Curves] = []
     for layer in _layers(flow.transform):
         if not layer.affine:

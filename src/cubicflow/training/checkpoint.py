@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cubicflow.files import NotPlainError, check_plain, sync_folder, write_atomically
-from cubicflow.training.saved_numbers import CHECKPOINT, schema_violation
+from cubicflow.saved import SavedValueError, from_json
+from cubicflow.training.records import RunNumbers
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"
@@ -27,22 +29,22 @@ NAMES = (NEWEST, NEXT, PREVIOUS, DAMAGED)
 
 
 class Checkpoint(NamedTuple):
-    """Content of a checkpoint: tensors by name, and plain values by name."""
+    """Content of a checkpoint: tensors by name, and plain values."""
 
     tensors: dict[str, Tensor]
-    numbers: dict[str, Any]
+    numbers: RunNumbers
 
 
 class DamagedCheckpointError(ValueError):
     """A checkpoint's content differs from what was written."""
 
 
-def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: RunNumbers) -> None:
     """Write a new checkpoint and keep the previous one."""
     from safetensors.torch import save
 
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
-    text = json.dumps(numbers)
+    text = json.dumps(asdict(numbers))
     metadata = {"format": FORMAT, "version": VERSION, "numbers": text, "sha256": digest(copies, text)}
     write_atomically(folder / NEXT, save(copies, metadata))
     if (folder / NEWEST).exists():
@@ -71,8 +73,8 @@ def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkp
             return checkpoint, None
         for bad in damaged:
             bad.replace(folder / DAMAGED)
-        step = checkpoint.numbers.get("step")
-        return checkpoint, f"{'; '.join(damaged.values())}. Resuming from {path.name}, step {step}."
+        resumed = f"Resuming from {path.name}, step {checkpoint.numbers.step}."
+        return checkpoint, f"{'; '.join(damaged.values())}. {resumed}"
     if damaged:
         raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged.values())}")
     return None, None
@@ -92,7 +94,7 @@ def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         text = metadata["numbers"]
-        numbers = json.loads(text)
+        values = json.loads(text)
     except NotPlainError as error:
         raise DamagedCheckpointError(f"{path.name} is not a checkpoint: {error}") from None
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
@@ -101,13 +103,13 @@ def read_checkpoint(path: Path, most_bytes: int | None = None) -> Checkpoint:
         raise DamagedCheckpointError(f"{path.name} has version {metadata.get('version')!r}, expected {VERSION!r}")
     if metadata.get("sha256") != digest(tensors, text):
         raise DamagedCheckpointError(f"{path.name} is damaged: its digest does not match its content")
-    if violation := schema_violation(CHECKPOINT, numbers):
-        raise DamagedCheckpointError(f"{path.name} is damaged: it {violation}")
-    if max(numbers["best_step"], numbers["last_read"]) > numbers["step"]:
-        raise DamagedCheckpointError(
-            f"{path.name} is damaged: it refers to a step after its own step, {numbers['step']}"
-        )
-    return Checkpoint(tensors, {name: numbers[name] for name in CHECKPOINT})
+    try:
+        numbers = from_json(RunNumbers, values)
+    except SavedValueError as error:
+        raise DamagedCheckpointError(f"{path.name} is damaged: it {error}") from None
+    if max(numbers.best_step, numbers.last_read) > numbers.step:
+        raise DamagedCheckpointError(f"{path.name} is damaged: it refers to a step after its own step, {numbers.step}")
+    return Checkpoint(tensors, numbers)
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -27,8 +27,8 @@ from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass, negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.randomness import random_state_kept
+from cubicflow.training.records import AVERAGED, RAW, RunResult, WeightsKind
 from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
-from cubicflow.training.saved_numbers import AVERAGED, RAW, RESULT
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
@@ -275,25 +275,25 @@ def train_to_the_end(
     flow.load_state_dict(state.best)
     flow.eval()
     loss = None if held_out is None else state.best_loss
-    summary: dict[str, Any] = {
-        "steps": state.step,
-        "stopped": stopped or "interrupted",
-        "validation_loss": loss if loss is not None and math.isfinite(loss) else None,
-        "best_step": state.best_step,
-        "weights": state.best_weights,
-        "seconds": state.elapsed,
-    }
+    result = RunResult(
+        steps=state.step,
+        stopped=stopped or "interrupted",
+        validation_loss=loss if loss is not None and math.isfinite(loss) else None,
+        best_step=state.best_step,
+        weights=state.best_weights,
+        seconds=state.elapsed,
+    )
     if interrupted and stopped is None:
         if folder is not None:
-            folder.save_model({**summary, "finished": False})
+            folder.save_model(result)
         next_step = f"and saved. To resume: {RESUME}" if interrupts.saved else NOT_SAVED
         raise TrainingInterrupted(f"stopped at step {state.step:,} {next_step}")
     if folder is not None:
-        folder.finish(summary)
-    return FitResult(flow=flow, config=config, history=history, **summary)
+        folder.finish(result)
+    return FitResult(flow=flow, config=config, history=history, **asdict(result))
 
 
-def why_stop(config: TrainingConfig, state: TrainingState) -> str | None:
+def why_stop(config: TrainingConfig, state: TrainingState) -> Literal["steps", "time_budget", "patience"] | None:
     """Return the name of the limit that was reached, or None."""
     if config.steps is not None and state.step >= config.steps:
         return "steps"
@@ -311,7 +311,7 @@ def validate(state: TrainingState, held_out: Rows) -> dict[str, float]:
     """
     step = state.parts
     step.world.copy_from_first_(step.flow.buffers())  # each process has its own batch norm statistics
-    losses = {RAW: evaluate(step, held_out)}
+    losses: dict[WeightsKind, float] = {RAW: evaluate(step, held_out)}
     if step.averages is not None:
         with step.averages.in_place():
             losses[AVERAGED] = evaluate(step, held_out)
@@ -370,7 +370,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
 
 
 def restore_finished(
-    step: Step, result: dict[str, Any], folder: RunFolder | None, history: list[dict[str, Any]]
+    step: Step, result: RunResult, folder: RunFolder | None, history: list[dict[str, Any]]
 ) -> FitResult:
     """Load the weights of a finished run and return its result."""
     if folder is not None:
@@ -378,5 +378,4 @@ def restore_finished(
     step.world.copy_from_first_(step.flow.state_dict().values())
     step.flow.load_state_dict(step.flow.state_dict())
     step.flow.eval()
-    entries = {name: result[name] for name in RESULT}
-    return FitResult(flow=step.flow, config=step.config, history=history, **entries)
+    return FitResult(flow=step.flow, config=step.config, history=history, **asdict(result))

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from cubicflow.files import InUseError, NotPlainError, is_leftover, open_plain, 
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
+from cubicflow.saved import SavedValueError, from_json
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
 from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError
 from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
-from cubicflow.training.saved_numbers import RESULT, schema_violation
+from cubicflow.training.records import RunNumbers, RunResult
 
 LOCK_FILE = "lock"
 OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
@@ -39,7 +41,7 @@ class RunFolder:
 
     Attributes:
         path: the folder.
-        finished: the ``result`` section of a finished run, else None.
+        finished: the result of a finished run, else None.
         checkpoint: the checkpoint to resume from, or None.
         note: a message for the user about a damaged checkpoint, or None.
     """
@@ -50,7 +52,7 @@ class RunFolder:
         self.sections = dict(sections)
         # Raises for a flow that cannot be described, before anything is written.
         self.about = {} if flow is None else flow_files.config_of_flow(flow, or_state=True)
-        self.finished: dict[str, Any] | None = None
+        self.finished: RunResult | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None
         self.saved_step: int | None = None
@@ -89,11 +91,12 @@ class RunFolder:
         if not isinstance(result, dict):
             raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {START_OVER}")
         if result.get("finished"):
-            if violation := schema_violation(RESULT, result):
+            try:
+                self.finished = from_json(RunResult, result)
+            except SavedValueError as error:
                 raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {violation}; {START_OVER}"
-                )
-            self.finished = result
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {error}; {START_OVER}"
+                ) from None
             with self.writing():
                 checkpoints.remove_checkpoints(self.path)  # left by a process that was killed in ``finish``
             return
@@ -102,7 +105,7 @@ class RunFolder:
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
                 raise RunFolderError(f"cannot resume: {error}; {START_OVER}") from None
-            self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers["step"]
+            self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers.step
             self._cut_metrics(self.saved_step or 0)
 
     def _most_bytes(self) -> int:
@@ -159,20 +162,21 @@ class RunFolder:
         with self.writing():
             return read_metrics(self.path)
 
-    def save(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    def save(self, tensors: dict[str, Tensor], numbers: RunNumbers) -> None:
         """Write a checkpoint."""
         with self.writing():
             checkpoints.save_checkpoint(self.path, tensors, numbers)
-        self.saved_step = numbers["step"]
+        self.saved_step = numbers.step
 
-    def save_model(self, result: Mapping[str, Any]) -> None:
+    def save_model(self, result: RunResult, *, finished: bool = False) -> None:
         """Write the flow's current weights, and config.json with this result."""
+        section = {**asdict(result), "finished": finished}
         with self.writing():
-            flow_files.write_flow(self.flow, self.path, self.about, {**self.sections, "result": dict(result)})
+            flow_files.write_flow(self.flow, self.path, self.about, {**self.sections, "result": section})
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: RunResult) -> None:
         """Write the model, then remove the checkpoints. If the process is killed in between, the run is finished."""
-        self.save_model({**result, "finished": True})
+        self.save_model(result, finished=True)
         with self.writing():
             checkpoints.remove_checkpoints(self.path)
 

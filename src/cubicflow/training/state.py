@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import asdict, fields
 
 import torch
 from torch import Tensor
 
 from cubicflow.flows.untrusted import is_usable
 from cubicflow.training.errors import RunFolderError
-from cubicflow.training.saved_numbers import AVERAGED, CHECKPOINT, RAW
+from cubicflow.training.records import AVERAGED, RAW, RunNumbers, WeightsKind
 from cubicflow.training.step import Step
 
 
-class TrainingState:
-    """Numbers of a run, and its tensors by name.
+class TrainingState(RunNumbers):
+    """Numbers of a run, and its tensors by name. Without a finite validation loss so far, ``best_loss`` is infinite.
 
     Random numbers and the order of the rows are functions of the seed and the step, so they are not part of the state.
 
     Attributes:
         parts: the training step, with its flow, weights, optimiser and averages.
-        step: number of steps taken.
-        elapsed: seconds of training.
-        best_loss: the best validation loss.
-        best_step: the step of the best validation loss.
-        best_weights: the kind of weights that were best, ``"raw"`` or ``"averaged"``.
         best: the flow's tensors at the best step.
-        waited: number of validations since the best step.
-        last_read: the step at which the loss was last read.
     """
 
+    best_loss: float
+
     def __init__(self, step: Step) -> None:
+        super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, math.inf)
         self.parts = step
-        self.step = 0
-        self.elapsed = 0.0
-        self.best_loss = math.inf
-        self.best_step = 0
-        self.best_weights = RAW if step.averages is None else AVERAGED
         self.best = {name: value.detach().clone() for name, value in step.flow.state_dict().items()}
-        self.waited = 0
-        self.last_read = 0
 
     @torch.no_grad()
-    def keep(self, weights: str) -> None:
+    def keep(self, weights: WeightsKind) -> None:
         """Copy the flow's current tensors to ``best``, and record the step and the kind of weights.
 
         Args:
@@ -53,10 +42,10 @@ class TrainingState:
         for name, value in self.parts.flow.state_dict().items():
             self.best[name].copy_(value)
 
-    def numbers(self) -> dict[str, Any]:
-        """Return the plain values for JSON. An infinite loss becomes None."""
-        best_loss = self.best_loss if math.isfinite(self.best_loss) else None
-        return {**{name: getattr(self, name) for name in CHECKPOINT}, "best_loss": best_loss}
+    def numbers(self) -> RunNumbers:
+        """Return the numbers for a checkpoint. JSON has no infinite loss, so it becomes None."""
+        numbers = {field.name: getattr(self, field.name) for field in fields(RunNumbers)}
+        return RunNumbers(**{**numbers, "best_loss": self.best_loss if math.isfinite(self.best_loss) else None})
 
     def named_tensors(self) -> dict[str, list[Tensor]]:
         """Return all tensors of the run by the names in the checkpoint.
@@ -104,11 +93,10 @@ class TrainingState:
                 value.copy_(part.view_as(value))
         self.refresh()
 
-    def restore_numbers(self, numbers: dict[str, Any]) -> None:
-        """Set the plain values from the result of :meth:`numbers`."""
-        for name in CHECKPOINT:
-            value = numbers[name]
-            setattr(self, name, math.inf if name == "best_loss" and value is None else value)
+    def restore_numbers(self, numbers: RunNumbers) -> None:
+        """Set the numbers from the result of :meth:`numbers`."""
+        vars(self).update(asdict(numbers))
+        self.best_loss = math.inf if numbers.best_loss is None else numbers.best_loss
 
     def refresh(self) -> None:
         """Reload the flow's state dict: some layers keep values that are derived from it."""

@@ -43,7 +43,7 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
     tensors = {name.removeprefix(BEST): value for name, value in checkpoint.tensors.items() if name.startswith(BEST)}
     shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     flow = restored(config, folder / CONFIG_FILE, path, shapes, lambda _: tensors)
-    return BestSoFar(flow, int(checkpoint.numbers["step"]))
+    return BestSoFar(flow, checkpoint.numbers.step)
 
 
 def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
