@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,10 +64,28 @@ def _searched(function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor, lo
 
 def _key(x: Tensor) -> Tensor:
     """Return integers in the order of floating-point numbers: neighbours differ by 1."""
-    bits = x.view(ORDERED[x.dtype])
+    bits: Tensor = _SameBits.apply(x, ORDERED[x.dtype])
     return bits ^ ((bits >> (torch.iinfo(bits.dtype).bits - 1)) & torch.iinfo(bits.dtype).max)
 
 
 def _number(key: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the numbers of :func:`_key`."""
-    return (key ^ ((key >> (torch.iinfo(key.dtype).bits - 1)) & torch.iinfo(key.dtype).max)).view(dtype)
+    bits = key ^ ((key >> (torch.iinfo(key.dtype).bits - 1)) & torch.iinfo(key.dtype).max)
+    found: Tensor = _SameBits.apply(bits, dtype)
+    return found
+
+
+class _SameBits(torch.autograd.Function):
+    """The same bits as numbers of another type, without derivatives. The view of torch 2.8 has no rule for vmap."""
+
+    @staticmethod
+    def forward(x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.view(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: tuple[int | None, ...], x: Tensor, dtype: torch.dtype) -> tuple[Tensor, int | None]:
+        return x.view(dtype), in_dims[0]
