@@ -47,13 +47,13 @@ from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
-from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.inference import TableOptions, infer
 from cubicflow.tables.schema.split import Split, Undivided
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_rows import TableRows, load_numbers

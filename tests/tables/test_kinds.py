@@ -152,7 +152,7 @@ class Colour(Categorical):
 
 def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds(), "colour", Colour)
-    monkeypatch.setattr("cubicflow.tables.inference.NAMES", [*NAMES, "colour"])
+    monkeypatch.setattr("cubicflow.tables.schema.inference.NAMES", [*NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
     for told in ({}, {"paint": "colour"}):
         schema = infer(in_memory(rows), TableOptions(kinds=told)).schema

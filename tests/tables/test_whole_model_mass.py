@@ -15,13 +15,13 @@ import torch.nn.functional as F
 
 from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model
-from cubicflow.tables.inference import TableOptions, infer
 from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.model.cells import CELL, INTERVAL
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.inference import TableOptions, infer
 from cubicflow.tables.schema.split import Undivided
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import fit

@@ -14,10 +14,10 @@ from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, without_views
 from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cell_encoder import PlainReader
 from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.schema.split import Undivided
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import some

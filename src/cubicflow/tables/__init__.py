@@ -5,7 +5,7 @@ The main modules, each of which builds on those above it:
     table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
-    schema/, doubts, inference              the schema of a table, sets of values, used rows, the split; inference
+    schema/                                 the schema of a table and its inference, sets, used rows, the split
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     model/                                  the model of columns: cells, networks, the law of a column, scores, samples
     table_rows                              rows for training
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
-    from cubicflow.tables.inference import TableOptions, infer
     from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
     from cubicflow.tables.read.table import Table
     from cubicflow.tables.read.text.reading import Reading
     from cubicflow.tables.schema import Schema
+    from cubicflow.tables.schema.inference import TableOptions, infer
     from cubicflow.tables.schema.split import Split
     from cubicflow.tables.schema.usable_rows import Missing
     from cubicflow.tables.table_error import TableError
@@ -49,9 +49,9 @@ _MODULES = {
     "Table": "read.table",
     "TableEncoder": "encoder",
     "TableError": "table_error",
-    "TableOptions": "inference",
+    "TableOptions": "schema.inference",
     "fit_table": "fitting",
-    "infer": "inference",
+    "infer": "schema.inference",
     "judge": "judging.judgement",
     "open_table": "read.places",
 }

@@ -19,7 +19,6 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
 from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.inference import Inferred, TableOptions, infer
 from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
 from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader, plain_numbers
 from cubicflow.tables.model.cells import find_atoms
@@ -33,6 +32,7 @@ from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError, some

@@ -19,14 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text
-from cubicflow.tables.doubts import (
-    huge_whole_numbers,
-    identifies,
-    left_out_note,
-    near_identifiers,
-    too_few_rows,
-    unrepeated_numbers,
-)
 from cubicflow.tables.kinds import NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
@@ -36,6 +28,14 @@ from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.csv_head import INDEX
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.doubts import (
+    huge_whole_numbers,
+    identifies,
+    left_out_note,
+    near_identifiers,
+    too_few_rows,
+    unrepeated_numbers,
+)
 from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
