@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -63,6 +64,54 @@ def test_private_names_of_torch_are_used_in_one_package():
         for match in PRIVATE.finditer(path.read_text())
     ]
     assert found == []
+
+
+def test_every_private_name_is_listed():
+    listed = {*private.MODULE_HOOKS, *private.GLOBAL_HOOKS, *private.PARAMETER_HOOKS}
+    listed.update(name for names in private.NAMES.values() for name in names)
+    for path in (SOURCES / "accel").glob("*.py"):
+        for match in PRIVATE.finditer(path.read_text()):
+            name = match.group().rpartition(".")[2]
+            module = re.fullmatch(r"torch\._C(\._functorch)?", match.group())
+            assert name in listed or module, f"{path.name}: {match.group()}"
+
+
+class OneKernel:
+    """A kernel of Triton that notes its launches: plain ones by name, compiled ones by position."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple] = []
+        self.fn = lambda x_ptr, y_ptr, count, SIZE: None  # noqa: N803
+
+    def __getitem__(self, grid):
+        def run(*tensors, **named):
+            self.launches.append((grid, "by name", tuple(named)))
+            return {grid: lambda *arguments: self.launches.append((grid, "by position", arguments))}
+
+        return run
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_kernels_are_launched_by_position_if_this_triton_is_known(known, monkeypatch):
+    from cubicflow.accel import light_calls
+
+    monkeypatch.setattr(light_calls, "_KNOWS_LAUNCHES", known)
+    kernel = OneKernel()
+    plan = SimpleNamespace(kernel=kernel, grid=(3, 1, 1), compiled={}, named=lambda _: {"SIZE": 4, "count": 7})
+    x, y = torch.zeros(8), torch.zeros(8)
+    for _ in range(2):
+        light_calls.LightCalls().launch(plan, (x, y), (1,))
+    plain = ((3, 1, 1), "by name", ("SIZE", "count"))
+    by_position = ((3, 1, 1), "by position", (x.data_ptr(), y.data_ptr(), 7, 4))
+    assert kernel.launches == [plain, by_position if known else plain]
+
+
+@pytest.mark.parametrize(("version", "known"), [("3.7.1", True), ("3.40.0", False), ("4.0.0", False)])
+def test_other_versions_of_triton_are_launched_as_documented(version, known, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    assert private.launches_are_known() is known
+    monkeypatch.setenv("CUBICFLOW_ACCEL", "public")
+    assert not private.launches_are_known()
 
 
 def test_this_torch_has_all_private_names():

@@ -9,12 +9,12 @@
     captured_step.py     training: a step as one CUDA graph
     capture.py           captures CUDA graphs
     safety.py            decides for which flows the shortcuts are safe
-    private.py           all private names of torch that cubicflow uses
+    private.py           all private names of torch and Triton that cubicflow uses
 
 No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
 methods. ``import cubicflow`` offers the subclasses of this package to the hooks. With ``CUBICFLOW_ACCEL=off`` all hooks
-keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch is used. Hooks of modules have
-private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
+keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
+have private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad, profiler
 
-from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has
+from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has, launches_are_known
 from cubicflow.hooks import fill
 from cubicflow.splines.calls import Calls, F, Launch
 
@@ -21,7 +21,7 @@ _dispatch_modes = find("torch._C", "_len_torch_dispatch_stack")
 _tracing_state = find("torch._C", "_get_tracing_state")
 
 _KNOWS_LEVELS = has("_current_level")
-_CAN_APPLY = has("peek_interpreter_stack", "unwrap_if_dead")
+_CAN_APPLY = has("peek_interpreter_stack", "unwrap_if_dead", "_FunctionBase")
 _KNOWS_DERIVATIVES = has("peek_interpreter_stack", "_current_level")
 _KNOWS_WATCHERS = has(
     "peek_interpreter_stack",
@@ -30,6 +30,7 @@ _KNOWS_WATCHERS = has(
     "_get_tracing_state",
     "_is_profiler_enabled",
 )
+_KNOWS_LAUNCHES = launches_are_known()
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
@@ -91,6 +92,9 @@ class LightCalls(Calls):
         """Run a Triton kernel, with a cache of compiled kernels. Triton inspects all arguments of a call to choose the
         compiled kernel, which takes longer than the kernel. Given the plan, the choice depends on the device, the
         strides and the 16-byte alignment of the tensors. These are the cache key."""
+        if not _KNOWS_LAUNCHES:
+            super().launch(plan, tensors, strides)
+            return
         pointers = [tensor.data_ptr() for tensor in tensors]
         key = (tensors[0].get_device(), strides, *[pointer % 16 == 0 for pointer in pointers])
         if key in plan.compiled:
