@@ -126,8 +126,8 @@ def operations(batch: int) -> float:
 def captured(batch: int) -> Callable[[], None]:
     """Return a function that takes one training step as `fit` does on a GPU: the replay of a CUDA graph."""
     config = TrainingConfig(steps=1000, batch_size=batch, precision="bf16", clip_norm=1.0, beta2=0.98).resolve(10**6)
-    with join("cuda") as world:
-        step = Step(model().train(), negative_log_likelihood, config, world, 1.0)
+    with join("cuda") as processes:
+        step = Step(model().train(), negative_log_likelihood, config, processes, 1.0)
     step.set_rates(1e-4, 0.1)
     take = parts.repeated(step, lambda reason: sys.exit(reason))
     rows = Batch(torch.randn(batch, FEATURES, device="cuda"))

@@ -85,7 +85,7 @@ def workloads(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     import cubicflow as cf
     from cubicflow.data.rows import Batch
     from cubicflow.training import TrainingConfig, negative_log_likelihood
-    from cubicflow.training.distributed import World
+    from cubicflow.training.distributed import Processes
     from cubicflow.training.parts import parts
     from cubicflow.training.step import Step
 
@@ -93,8 +93,8 @@ def workloads(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     def step_of(flow: cf.Flow, rows: int, precision: str) -> Callable[[], None]:
         config = TrainingConfig(steps=1000, batch_size=rows, precision=precision).resolve(10**6)
-        world = World(torch.device(device, 0) if device == "cuda" else torch.device(device))
-        step = Step(flow.to(device).train(), negative_log_likelihood, config, world, 1.0)
+        processes = Processes(torch.device(device, 0) if device == "cuda" else torch.device(device))
+        step = Step(flow.to(device).train(), negative_log_likelihood, config, processes, 1.0)
         take = parts.repeated(step, print)
         batch = Batch(torch.randn(rows, flow.base.features, device=device))
         step.set_rates(1e-5, 0.1)

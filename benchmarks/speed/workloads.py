@@ -22,7 +22,7 @@ from cubicflow.nets.precision import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic_spline
 from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.config import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
@@ -153,7 +153,7 @@ def training_step(
 def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     """Return the training step of :func:`cubicflow.training.fit`, captured as a CUDA graph if possible."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
-    step = Step(flow, negative_log_likelihood, config, World(x.device), 1.0)
+    step = Step(flow, negative_log_likelihood, config, Processes(x.device), 1.0)
     step.set_rates(5e-4, 1e-3)
     taken = parts.repeated(step, print)
     return lambda: taken(Batch(x))

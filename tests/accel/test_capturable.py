@@ -13,7 +13,7 @@ from cubicflow.accel.captured_step import written_by
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.training import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
 from cubicflow.transforms import Autoregressive, Coupling, ElementMap
@@ -55,6 +55,6 @@ def test_a_capture_restores_the_buffers_that_are_not_saved():
     flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, norm="batch")
     flow.base.register_buffer("mask", torch.ones(2), persistent=False)
     config = TrainingConfig(steps=10, batch_size=8).resolve(100)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), 1.0)
+    step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cpu")), 1.0)
     changed = {tensor.data_ptr() for tensor in written_by(step)}
     assert {tensor.data_ptr() for tensor in (*flow.parameters(), *flow.buffers())} <= changed

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cubicflow.data.parquet_rows import ParquetRows, uniform_hash
-from cubicflow.data.rows import Draws, NpyRows, Order, TensorRows, endless
+from cubicflow.data.rows import NoColumns, NpyRows, Order, TensorRows, endless
 
 from .numbered_rows import D, N, write_parquet
 
@@ -188,7 +188,7 @@ def test_fingerprints_distinguish_context_from_weights():
     x, ones = torch.zeros(5, 2), torch.ones(5)
     given = [(x,), (x, ones[:, None]), (x, None, ones), (x, ones[:, None], ones), (x, 2 * ones[:, None], ones)]
     assert len({TensorRows(*parts).fingerprint() for parts in given}) == len(given)
-    assert Draws(10).fingerprint() == Draws(10).fingerprint() != Draws(11).fingerprint()
+    assert NoColumns(10).fingerprint() == NoColumns(10).fingerprint() != NoColumns(11).fingerprint()
 
 
 def test_fingerprints_of_very_many_rows():
@@ -268,9 +268,9 @@ def test_uniform_hash_is_uniform():
 
 def test_draws_have_rows_but_no_data():
     order = Order(8, rank=1, world_size=3)
-    batches = list(Draws(30).epoch(order, 0, 1))
+    batches = list(NoColumns(30).epoch(order, 0, 1))
     assert [batch.x.shape for batch in batches] == [(3, 0)] * 2
-    assert sum(len(batch.x) for batch in Draws(30).in_order(8)) == 30
+    assert sum(len(batch.x) for batch in NoColumns(30).in_order(8)) == 30
 
 
 def test_an_epoch_may_be_closed_by_the_thread_that_reads_ahead(table, tmp_path, monkeypatch):

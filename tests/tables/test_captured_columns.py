@@ -12,7 +12,7 @@ from cubicflow.accel.captured_step import CapturedStep
 from cubicflow.data.rows import Batch
 from cubicflow.tables.model.network import CORES, ColumnsModel
 from cubicflow.training import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
 
@@ -31,7 +31,7 @@ def test_models_of_columns(core):
 def test_the_step_of_a_model_of_columns_is_captured():
     model = ColumnsModel([3, 2, 1], [0, 1, 2], circles=[2], strangers=[[0, 1, 1, 1]], hidden_features=16).cuda()
     config = TrainingConfig(steps=1000, batch_size=64, precision="float32").resolve(10_000)
-    step = Step(model, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0, None)
+    step = Step(model, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0, None)
     take = CapturedStep(step, pytest.fail)
     cells = torch.tensor([[0, 0, 1, 0], [0, 0.3, 0.6, math.log(0.1)], [0, 0.3, 0.7, 0]]).flatten()
     # Detached: a clone with a graph keeps autograd nodes of the default stream alive, and these break a capture.

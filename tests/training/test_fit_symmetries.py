@@ -13,7 +13,7 @@ import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.training import NonFiniteLossError, RunFolderError, TrainingConfig, TrainingInterrupted, fit, reverse_kl
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
 
@@ -102,7 +102,7 @@ def test_layers_that_take_their_scale_from_a_batch_see_images(x):
     """ActNorm gives the first batch mean 0 and std 1. The batch must hold images, with random signs, not the rows."""
     flow = cf.Flow(cf.distributions.StandardNormal(2), cf.transforms.ActNorm(2))
     config = TrainingConfig(steps=10, batch_size=500).resolve(500)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), 1.0, SIGNS)
+    step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cpu")), 1.0, SIGNS)
     rows = x[:500].abs() + 3.0
     torch.manual_seed(0)
     flow.train()

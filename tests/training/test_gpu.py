@@ -16,7 +16,7 @@ from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import exact_linear, float32_products
 from cubicflow.training import NonFiniteLossError, TrainingConfig, fit
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
@@ -88,9 +88,9 @@ def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **sett
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0, symmetries)
+    step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0, symmetries)
     if fork:
-        step.passes = Fork(step.world.device).weight_gradients
+        step.passes = Fork(step.processes.device).weight_gradients
     take = CapturedStep(step, pytest.fail) if captured else step
     for i, x in enumerate(batches):
         torch.cuda.manual_seed(i)
@@ -156,7 +156,7 @@ def test_a_step_that_cannot_be_captured_is_reported_and_still_trains(x):
         inner = cf.flows.tabular(2, num_layers=1, hidden_features=8, dropout=0.1)
         flow = cf.flows.Flow(inner.base, cf.transforms.Compose([Waiting(), inner.transform])).cuda()
         config = TrainingConfig(steps=1000, batch_size=64, precision="float32").resolve(10_000)
-        step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+        step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0)
         take = parts.repeated(step, said.append) if captures else step
         for i in range(5):
             torch.cuda.manual_seed(i)
@@ -211,7 +211,7 @@ def test_a_network_in_two_couplings_gets_both_gradients():
     x = torch.randn(4096, 6, device="cuda")
     flow, said = shared_network_flow(), []
     config = TrainingConfig(steps=1000, batch_size=len(x), precision="float32", clip_norm=None).resolve(10_000)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cuda", 0)), 1.0)
+    step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0)
     take = parts.repeated(step, said.append)
     assert "used in more than one place" in said[0]
     for _ in range(5):

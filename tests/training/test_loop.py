@@ -14,7 +14,7 @@ import torch
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.loop import evaluate
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
@@ -189,8 +189,8 @@ def test_row_weights_act_like_repeated_rows(x, make_flow):
 def test_validation_is_weighted(x, make_flow):
     flow = make_flow()
     weights = torch.rand(len(x), generator=torch.Generator().manual_seed(2))
-    world = World(torch.device("cpu"))
-    step = Step(flow, negative_log_likelihood, TrainingConfig(), world, mean_weight=1.0)
+    processes = Processes(torch.device("cpu"))
+    step = Step(flow, negative_log_likelihood, TrainingConfig(), processes, mean_weight=1.0)
     flow.train()
     found = evaluate(step, TensorRows(x, None, weights))
     flow.eval()
@@ -283,7 +283,7 @@ def test_caches_of_inverses_notice_a_step(x, make_flow):
     flow = make_flow(num_layers=2)
     flow.sample(10)  # fills the caches
     config = TrainingConfig(batch_size=64)
-    step = Step(flow, negative_log_likelihood, config, World(torch.device("cpu")), mean_weight=1.0)
+    step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cpu")), mean_weight=1.0)
     step.set_rates(learning_rate=0.1, averaging_weight=0.5)
     step(Batch(x[:64]))
     flow.eval()

@@ -39,7 +39,7 @@ class FastParts(Parts):
         return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
 
     def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
-        if step.world.device.type != "cuda":
+        if step.processes.device.type != "cuda":
             return step
         if reason := why_not_captured(step):
             notify(NOT_CAPTURED.format(reason))
@@ -49,7 +49,7 @@ class FastParts(Parts):
 
 def why_not_captured(step: Step) -> str | None:
     """Return the reason why a step cannot be captured, or None."""
-    if step.world.size > 1:
+    if step.processes.size > 1:
         return "several processes exchange gradients within a step"
     if not is_one_pass(step.loss):
         return (
@@ -73,7 +73,7 @@ class CapturedStep:
         self.can_capture = True
         self.graph: torch.cuda.CUDAGraph | None = None
         self.buffers: Batch | None = None
-        step.passes = Fork(step.world.device).weight_gradients
+        step.passes = Fork(step.processes.device).weight_gradients
 
     def __call__(self, batch: Batch) -> None:
         if self.can_capture and self.graph is None:
@@ -91,16 +91,16 @@ class CapturedStep:
         """Warm up on a separate stream, capture the step, and restore all tensors and the generator."""
         tensors = written_by(self.step)
         originals = [tensor.detach().clone() for tensor in tensors]
-        random_state = torch.cuda.get_rng_state(self.step.world.device)
+        random_state = torch.cuda.get_rng_state(self.step.processes.device)
         buffers = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
-        stream = torch.cuda.Stream(self.step.world.device)
+        stream = torch.cuda.Stream(self.step.processes.device)
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UP_STEPS):
                     self.step(buffers)
             torch.cuda.current_stream().wait_stream(stream)
-            self.graph, _ = capture(lambda: self.step(buffers), self.step.world.device)
+            self.graph, _ = capture(lambda: self.step(buffers), self.step.processes.device)
             self.buffers = buffers
         except RuntimeError as error:
             self.can_capture = False
@@ -110,7 +110,7 @@ class CapturedStep:
             with torch.no_grad():
                 for tensor, value in zip(tensors, originals, strict=True):
                     tensor.copy_(value)
-            torch.cuda.set_rng_state(random_state, self.step.world.device)
+            torch.cuda.set_rng_state(random_state, self.step.processes.device)
 
 
 def written_by(step: Step) -> list[Tensor]:

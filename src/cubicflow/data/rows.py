@@ -265,10 +265,10 @@ class NpyRows(IndexedRows):
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
 
 
-class Draws(Rows):
+class NoColumns(Rows):
     """Rows without columns, for losses that draw their own samples.
 
-    >>> next(Draws(1000).in_order(8)).x.shape
+    >>> next(NoColumns(1000).in_order(8)).x.shape
     torch.Size([8, 0])
     """
 
@@ -283,7 +283,7 @@ class Draws(Rows):
         return (Batch(part) for part in torch.empty(self.num_rows, 0).split(batch_size))
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:  # noqa: ARG002
-        return self, Draws(num_validation)
+        return self, NoColumns(num_validation)
 
 
 def check_parts(

@@ -20,7 +20,7 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.progress import Progress
 from cubicflow.training.config import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
 
@@ -122,7 +122,7 @@ def _step(flow: Flow, batch: Batch) -> Step:
         batch_size=len(batch.x), weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM, average_decay=None, precision="float32"
     )
     mean_weight = float(batch.weights.double().mean())
-    return Step(flow, negative_log_likelihood, config, World(batch.x.device), mean_weight)
+    return Step(flow, negative_log_likelihood, config, Processes(batch.x.device), mean_weight)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True)
-class World:
+class Processes:
     """This process's device and rank, and the number of processes."""
 
     device: torch.device
@@ -77,10 +77,10 @@ _joins = itertools.count()  # number of joins so far; the same in all processes 
 
 
 @contextmanager
-def join(device: str) -> Iterator[World]:
+def join(device: str) -> Iterator[Processes]:
     """Join the processes that torchrun started, and leave them at the end of the block.
 
-    Without torchrun the world has one process. An existing process group is used and not closed.
+    Without torchrun there is one process. An existing process group is used and not closed.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = choose_device(device, local_rank)
@@ -97,9 +97,9 @@ def join(device: str) -> Iterator[World]:
         _connect("nccl" if chosen.type == "cuda" else "gloo")
     try:
         if dist.is_available() and dist.is_initialized():
-            yield World(chosen, dist.get_rank(), dist.get_world_size())
+            yield Processes(chosen, dist.get_rank(), dist.get_world_size())
         else:
-            yield World(chosen)
+            yield Processes(chosen)
     finally:
         if begun and dist.is_initialized():
             dist.destroy_process_group()

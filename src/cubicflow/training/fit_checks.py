@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from cubicflow.data.row_summary import Summary
-from cubicflow.data.rows import Draws, Rows
+from cubicflow.data.rows import NoColumns, Rows
 from cubicflow.training.config import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import Loss
 
 
@@ -22,7 +22,7 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         summary = rows.summary
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    if isinstance(rows, Draws):
+    if isinstance(rows, NoColumns):
         if loss is None:
             raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
         return summary
@@ -68,11 +68,11 @@ def split_off(rows: Rows, config: TrainingConfig) -> tuple[Rows, Rows | None]:
     return training, validation
 
 
-def check_settings(config: TrainingConfig, world: World, flow: Any) -> None:
+def check_settings(config: TrainingConfig, processes: Processes, flow: Any) -> None:
     """Raise ValueError if the settings contradict the number of processes or the flow's dtype."""
-    if (config.batch_size or 1) < world.size:
+    if (config.batch_size or 1) < processes.size:
         raise ValueError(
-            f"batch_size={config.batch_size} is smaller than the number of processes, {world.size}; use a larger "
+            f"batch_size={config.batch_size} is smaller than the number of processes, {processes.size}; use a larger "
             "batch_size"
         )
     if config.precision == "bf16" and any(param.dtype == torch.float64 for param in flow.parameters()):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import Draws, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import NoColumns, Order, Rows, derive_seed, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.progress import Progress, make_progress
@@ -121,11 +121,11 @@ def fit(
     """
     config = TrainingConfig.make(config, **settings)
     check_run(run, resume=resume, sections=sections or {})
-    with join(config.device) as world, random_state_kept(world.device):
+    with join(config.device) as processes, random_state_kept(processes.device):
         if resume and run is not None:
-            config = config.completed(world.broadcast(recorded_settings(run) if world.is_writer else None))
+            config = config.completed(processes.broadcast(recorded_settings(run) if processes.is_writer else None))
         # --- check the rows, and split off validation rows ---
-        given = Draws(DRAWN_ROWS) if train is None else as_rows(train)
+        given = NoColumns(DRAWN_ROWS) if train is None else as_rows(train)
         summary = check_rows(flow, given, "train", loss)
         check_symmetries(symmetries, summary)
         if validation is None:
@@ -138,23 +138,23 @@ def fit(
             rows, held_out = given, as_rows(validation)
             check_rows(flow, held_out, "validation", loss)
         config = config.resolve(rows.num_rows, 0 if held_out is None else held_out.num_rows)
-        check_settings(config, world, flow)
+        check_settings(config, processes, flow)
         loss = loss or (dequantised_likelihood if summary.dtype == torch.uint8 else negative_log_likelihood)
 
         # --- the run folder, locked by process 0 ---
         opened: AbstractContextManager[RunFolder | None] = nullcontext()
-        if run is not None and world.is_writer:
+        if run is not None and processes.is_writer:
             about: dict[str, Any] = {"rows": rows.num_rows, "fingerprint": given.fingerprint()}
             if held_out is not None and validation is not None:
                 about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
             about |= {} if symmetries is None else {"symmetries": symmetries.described()}
             kept = {"training": config.as_dict(), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
-        interrupts = Interrupts(saved=run is not None, patient=world.size > 1, stop=stop)
-        display = make_progress(world.is_writer and progress, validates=held_out is not None)
+        interrupts = Interrupts(saved=run is not None, patient=processes.size > 1, stop=stop)
+        display = make_progress(processes.is_writer and progress, validates=held_out is not None)
         with closing(display), opened as folder, interrupts:
-            flow.to(world.device)
-            step = Step(flow, loss, config, world, summary.mean_weight, symmetries)
+            flow.to(processes.device)
+            step = Step(flow, loss, config, processes, summary.mean_weight, symmetries)
             try:
                 result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
@@ -170,35 +170,35 @@ def train_to_the_end(
     step: Step, rows: Rows, held_out: Rows | None, folder: RunFolder | None, display: Progress, interrupts: Interrupts
 ) -> FitResult:
     """Run the loop until a limit, early stopping or an interrupt ends it; load the best weights into the flow."""
-    flow, config, world = step.flow, step.config, step.world
+    flow, config, processes = step.flow, step.config, step.processes
     state = TrainingState(step)
     history: list[dict[str, Any]] = [] if folder is None else folder.history()
     if folder is not None and folder.note is not None:
         display.notify(folder.note)
 
     # --- start or resume: process 0 reads the folder and broadcasts its state ---
-    finished = world.broadcast(None if folder is None else folder.finished)
+    finished = processes.broadcast(None if folder is None else folder.finished)
     if finished is not None:
         return restore_finished(step, finished, folder, history)
-    resumed = world.broadcast(folder is not None and folder.checkpoint is not None)
+    resumed = processes.broadcast(folder is not None and folder.checkpoint is not None)
     if folder is not None and folder.checkpoint is not None:
         state.restore_tensors(folder.checkpoint.tensors)
         state.restore_numbers(folder.checkpoint.numbers)
         display.notify(f"resuming at step {state.step:,}")
-    state.restore_numbers(world.broadcast(state.numbers()))
-    world.copy_from_first_(itertools.chain(*state.named_tensors().values()))
+    state.restore_numbers(processes.broadcast(state.numbers()))
+    processes.copy_from_first_(itertools.chain(*state.named_tensors().values()))
     state.refresh()
 
     flow.train()
-    rows, held_out = rows.on(world.device), None if held_out is None else held_out.on(world.device)
+    rows, held_out = rows.on(processes.device), None if held_out is None else held_out.on(processes.device)
     batch_size = config.batch_size or 1
-    order = Order(batch_size, config.seed, world.rank, world.size)
+    order = Order(batch_size, config.seed, processes.rank, processes.size)
     batches = endless(rows, order, state.step)
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
-        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, world.rank)):
-            step.initialise(first.to(world.device, step.dtype))
+        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, processes.rank)):
+            step.initialise(first.to(processes.device, step.dtype))
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
@@ -216,17 +216,17 @@ def train_to_the_end(
         interval.restart(state.step, done(config, state.step, state.elapsed))
     while not (stopped := why_stop(config, state)) and not interrupted:
         # --- one step ---
-        batch = next(batches).to(world.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
+        batch = next(batches).to(processes.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
         ema_weight = averaging_weight(config.average_decay or 0.0, state.step)
         step.set_rates(learning_rate(config, state.step, state.elapsed), ema_weight)
-        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, world.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, processes.rank)):
             take_step(batch)
         state.step += 1
         if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
             metrics["first_step_seconds"] = time.monotonic() - logged
             logged, logged_step = time.monotonic(), state.step
-        if world.size == 1 or state.step % AGREE_EVERY == 0:
-            interrupted, state.elapsed = world.agree(interrupts.requested(), time.monotonic() - began)
+        if processes.size == 1 or state.step % AGREE_EVERY == 0:
+            interrupted, state.elapsed = processes.agree(interrupts.requested(), time.monotonic() - began)
 
         # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
         last = why_stop(config, state) is not None
@@ -234,7 +234,7 @@ def train_to_the_end(
         validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
         reading = last or validating or readings.is_due(state.step, finished_share)
         saving = interrupted or (folder is not None and time.monotonic() - saved >= config.checkpoint_seconds)
-        if (reading or saving or world.device.type in READ_AT_ONCE) and int(step.failed_at) >= 0:
+        if (reading or saving or processes.device.type in READ_AT_ONCE) and int(step.failed_at) >= 0:
             raise failure(state, rows, order, folder)
         if reading:
             now = time.monotonic()
@@ -268,7 +268,7 @@ def train_to_the_end(
     # --- the end: load the best weights; without a validation loss, the averaged weights ---
     if not math.isfinite(state.best_loss):
         if held_out is not None and not interrupted:
-            first_rows = next(held_out.in_order(VALIDATION_ROWS["cpu"])).to(world.device, step.dtype)
+            first_rows = next(held_out.in_order(VALIDATION_ROWS["cpu"])).to(processes.device, step.dtype)
             raise TrainingError(f"no validation loss was finite: {likely_cause(step, first_rows)}")
         with step.averages.in_place() if step.averages is not None else nullcontext():
             state.keep(state.best_weights)
@@ -310,7 +310,7 @@ def validate(state: TrainingState, held_out: Rows) -> dict[str, float]:
     Returns the validation losses by their names in metrics.jsonl.
     """
     step = state.parts
-    step.world.copy_from_first_(step.flow.buffers())  # each process has its own batch norm statistics
+    step.processes.copy_from_first_(step.flow.buffers())  # each process has its own batch norm statistics
     losses: dict[WeightsKind, float] = {RAW: evaluate(step, held_out)}
     if step.averages is not None:
         with step.averages.in_place():
@@ -332,20 +332,20 @@ def evaluate(step: Step, held_out: Rows) -> float:
     The processes share the rows. A loss that draws samples draws the same samples at every validation.
     """
     step.flow.eval()
-    total = torch.zeros(2, dtype=torch.float64, device=step.world.device)
+    total = torch.zeros(2, dtype=torch.float64, device=step.processes.device)
     # A user's loss may keep a graph, which needs far more memory: use the small batch.
-    kind = step.world.device.type if is_one_pass(step.loss) else "cpu"
+    kind = step.processes.device.type if is_one_pass(step.loss) else "cpu"
     rows_at_once = VALIDATION_ROWS.get(kind, VALIDATION_ROWS["cpu"])
     for i, part in enumerate(held_out.in_order(rows_at_once)):
-        if i % step.world.size == step.world.rank:
-            batch = part.to(step.world.device, step.dtype)
+        if i % step.processes.size == step.processes.rank:
+            batch = part.to(step.processes.device, step.dtype)
             seeded = step.randomness.seeded(derive_seed(step.config.seed, VALIDATE, i))
-            with seeded, float32_products(tf32=False, device=step.world.device):
+            with seeded, float32_products(tf32=False, device=step.processes.device):
                 losses = step.loss_of_rows(batch).double()  # (B,)
             weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
             total += torch.stack([(weights * losses).sum(), weights.sum()])
     step.flow.train()
-    loss, weight = step.world.sum_(total).tolist()
+    loss, weight = step.processes.sum_(total).tolist()
     return float(loss / weight)
 
 
@@ -363,7 +363,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
     if folder is not None:
         folder.save(state.tensors(), state.numbers())
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
-    batch = next(endless(rows, order, number)).to(step.world.device, step.dtype)
+    batch = next(endless(rows, order, number)).to(step.processes.device, step.dtype)
     with step.randomness.seeded(derive_seed(order.seed, STEP, number, order.rank)):
         cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
@@ -375,7 +375,7 @@ def restore_finished(
     """Load the weights of a finished run and return its result."""
     if folder is not None:
         step.flow.load_state_dict(folder.weights())
-    step.world.copy_from_first_(step.flow.state_dict().values())
+    step.processes.copy_from_first_(step.flow.state_dict().values())
     step.flow.load_state_dict(step.flow.state_dict())
     step.flow.eval()
     return FitResult(flow=step.flow, config=step.config, history=history, **asdict(result))

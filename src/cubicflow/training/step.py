@@ -19,7 +19,7 @@ from cubicflow.data.rows import Batch
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import float32_products
 from cubicflow.training.config import TrainingConfig
-from cubicflow.training.distributed import World
+from cubicflow.training.distributed import Processes
 from cubicflow.training.errors import TrainingError
 from cubicflow.training.losses import Loss, is_one_pass
 from cubicflow.training.optimiser import Averages, RunningStatistics
@@ -53,29 +53,29 @@ class Step:
         flow: Any,
         loss: Loss,
         config: TrainingConfig,
-        world: World,
+        processes: Processes,
         mean_weight: float,
         symmetries: Symmetries | None = None,
     ) -> None:
-        self.flow, self.loss, self.config, self.world = flow, loss, config, world
+        self.flow, self.loss, self.config, self.processes = flow, loss, config, processes
         self.mean_weight = mean_weight
         params = [param for param in flow.parameters() if param.requires_grad]
         if not params:
             raise ValueError("this flow has no parameters to train; add a layer with parameters, or set requires_grad")
         self.dtype = params[0].dtype
-        self.learning_rate = torch.zeros((), dtype=torch.float32, device=world.device)
-        self.averaging_weight = torch.zeros((), dtype=self.dtype, device=world.device)
+        self.learning_rate = torch.zeros((), dtype=torch.float32, device=processes.device)
+        self.averaging_weight = torch.zeros((), dtype=self.dtype, device=processes.device)
         self.weights = parts.weights(params)
         self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
-        self.randomness = Randomness(flow, world.device, known_loss=is_one_pass(loss))
-        self.symmetries = None if symmetries is None else symmetries.to(world.device, self.dtype)
+        self.randomness = Randomness(flow, processes.device, known_loss=is_one_pass(loss))
+        self.symmetries = None if symmetries is None else symmetries.to(processes.device, self.dtype)
         self.passes: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.count = torch.zeros((), dtype=torch.int64, device=world.device)
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=world.device)
-        self.gradient_norm = torch.zeros((), dtype=torch.float64, device=world.device)
-        self.failed_at = torch.full((), -1, dtype=torch.int64, device=world.device)
+        self.count = torch.zeros((), dtype=torch.int64, device=processes.device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=processes.device)
+        self.gradient_norm = torch.zeros((), dtype=torch.float64, device=processes.device)
+        self.failed_at = torch.full((), -1, dtype=torch.int64, device=processes.device)
 
     def set_rates(self, learning_rate: float, averaging_weight: float) -> None:
         """Set the learning rate and the averaging weight of the next step."""
@@ -86,7 +86,7 @@ class Step:
         """Take a step. ``batch`` is this process's share of a global batch."""
         self.weights.forget_gradients()
         statistics = self.statistics.copy()
-        with float32_products(self.config.precision != "float32", self.world.device), self.passes():
+        with float32_products(self.config.precision != "float32", self.processes.device), self.passes():
             share = self.share_of_loss(batch)
             if not share.requires_grad:
                 raise TrainingError(
@@ -95,7 +95,7 @@ class Step:
                 )
             share.backward()
         gradients = self.weights.gradients()
-        loss = self.world.sum_gradients_(gradients, share.detach())
+        loss = self.processes.sum_gradients_(gradients, share.detach())
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in gradients]))
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + TINY)).clamp(max=1)
@@ -126,7 +126,7 @@ class Step:
         # Splines and log densities compute in float32 under autocast, and so do their backward passes. Autocast's cache
         # of cast weights is off: every weight is used once, and a captured graph must not hold a cache.
         bf16 = self.config.precision == "bf16"
-        with torch.autocast(self.world.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
+        with torch.autocast(self.processes.device.type, torch.bfloat16, enabled=bf16, cache_enabled=False):
             losses = self.loss(self.flow, batch)  # (B / processes,)
         if losses.shape != (len(batch.x),):
             raise ValueError(
