@@ -60,7 +60,7 @@ def test_negative_and_non_finite_weights_are_refused(bad):
 def test_shapes_that_do_not_match_are_refused():
     with pytest.raises(ValueError, match=r"x must have shape \(rows, columns\).*reshape\(-1, 1\)"):
         TensorRows(torch.zeros(5))
-    with pytest.raises(ValueError, match=r"context must have shape \(5, C\)"):
+    with pytest.raises(ValueError, match=r"context must have shape \(5, C, \.\.\.\), one row for each row of x"):
         TensorRows(torch.zeros(5, 2), torch.zeros(4, 1))
     with pytest.raises(ValueError, match=r"weights must have shape \(5,\)"):
         TensorRows(torch.zeros(5, 2), weights=torch.zeros(5, 1))

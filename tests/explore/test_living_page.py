@@ -21,6 +21,7 @@ from tests.explore.tables import make_table
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.flows.serialization import load_model
 from cubicflow.training.checkpoint import save_checkpoint
+from cubicflow.training.records import RunNumbers
 
 Serve = Callable[[Path], Page]
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
@@ -148,10 +149,17 @@ def test_a_training_run_that_goes_on(lists_run: Path, browser: Any, tmp_path: Pa
     shutil.copytree(lists_run, run)
     config = json.loads((run / "config.json").read_text())
     tensors = {f"best.{name}": value for name, value in load_model(run).state_dict().items()}
-    numbers = {"elapsed": 1.0, "best_step": 5, "best_weights": "raw", "waited": 0, "last_read": 5, "best_loss": 1.0}
+    numbers: dict[str, Any] = {
+        "elapsed": 1.0,
+        "best_step": 5,
+        "best_weights": "raw",
+        "waited": 0,
+        "last_read": 5,
+        "best_loss": 1.0,
+    }
     (run / "model.safetensors").unlink()
     (run / "config.json").write_text(json.dumps(config | {"result": {"finished": False}}))
-    save_checkpoint(run, tensors, {"step": 5, **numbers})
+    save_checkpoint(run, tensors, RunNumbers(step=5, **numbers))
     tab = Tab(browser)
     tab.page.clock.install()
     with (run / "lock").open("w") as lock, serving(run) as page:
@@ -159,7 +167,7 @@ def test_a_training_run_that_goes_on(lists_run: Path, browser: Any, tmp_path: Pa
         shown = tab.open(page, "what-if?tree=oak")
         assert "still training" in shown.inner_text("#notes")
         before = tab.masses(page, "age")
-        save_checkpoint(run, {name: value * 0 for name, value in tensors.items()}, {"step": 9, **numbers})
+        save_checkpoint(run, {name: value * 0 for name, value in tensors.items()}, RunNumbers(step=9, **numbers))
         # A question about the columns of the earlier checkpoint gets a sentence, and the page opens the new one.
         with shown.expect_response("**/api/columns"):
             shown.get_by_role("group", name="values of tree").get_by_role("button", name="ash").click()

@@ -34,6 +34,7 @@ from cubicflow.explore.threads import Worker
 from cubicflow.flows.serialization import load_model
 from cubicflow.tables import FittedTable
 from cubicflow.training.checkpoint import save_checkpoint
+from cubicflow.training.records import RunNumbers
 
 Serve = Callable[[Path], Page]
 
@@ -199,12 +200,19 @@ def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
     finished = json.dumps(config)
     model = load_model(run)
     tensors = {f"best.{name}": value for name, value in model.state_dict().items()}
-    numbers = {"elapsed": 1.0, "best_step": 5, "best_weights": "raw", "waited": 0, "last_read": 5, "best_loss": 1.0}
+    numbers: dict[str, Any] = {
+        "elapsed": 1.0,
+        "best_step": 5,
+        "best_weights": "raw",
+        "waited": 0,
+        "last_read": 5,
+        "best_loss": 1.0,
+    }
     weights = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").unlink()
     config["result"] = {"finished": False}
     (run / "config.json").write_text(json.dumps(config))
-    save_checkpoint(run, tensors, {"step": 5, **numbers})
+    save_checkpoint(run, tensors, RunNumbers(step=5, **numbers))
     with (run / "lock").open("w") as lock, serving(run) as page:
         fcntl.flock(lock, fcntl.LOCK_EX)
         about, _ = unframed(ask(page, "/api/run")[1])
@@ -212,7 +220,7 @@ def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
         masses = unframed(ask(page, "/api/columns")[1])[1]["masses"]
         np.testing.assert_allclose(masses, unframed(columns_answer(open_run(lists_run)))[1]["masses"], atol=1e-6)
         with_zeros = {name: value * 0 for name, value in tensors.items()}
-        save_checkpoint(run, with_zeros, {"step": 9, **numbers})
+        save_checkpoint(run, with_zeros, RunNumbers(step=9, **numbers))
         later, _ = unframed(ask(page, "/api/run")[1])
         assert later["version"] != about["version"]
         assert np.abs(unframed(ask(page, "/api/columns")[1])[1]["masses"] - masses).max() > 0.01

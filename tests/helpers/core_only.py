@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import pytest
+
 OUTER = (*("cli", "clients", "clusters", "estimator", "explore", "export", "integration", "plots", "tables"),)
 
 
@@ -16,4 +18,7 @@ class Outer:
             raise ModuleNotFoundError(f"{name} is above the core, whose tests must not need it", name=name)
 
 
-sys.meta_path.insert(0, Outer())
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Block the packages in a run with this plugin, and not in one that imports this module for its doctests."""
+    sys.meta_path.insert(0, Outer())
