@@ -30,7 +30,7 @@ PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 # Versions of Triton in which a compiled kernel is launched by compiled[grid](*arguments): addresses in place of
 # tensors, and all other arguments by position, constants included. Triton documents none of this, and with another
 # order of arguments a kernel would write to wrong addresses. With other versions, launches are as documented.
-KNOWN_TRITON = ("3.4.", "3.6.", "3.7.")
+KNOWN_TRITON = ("3.5.", "3.6.", "3.7.")
 
 
 def allowed() -> bool:

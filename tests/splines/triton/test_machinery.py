@@ -15,6 +15,7 @@ from cubicflow.splines import (
     dispatch,
     linear_spline,
 )
+from cubicflow.splines.backends import triton
 from cubicflow.splines.domains import DOMAINS
 from cubicflow.splines.families import FAMILIES
 
@@ -186,3 +187,16 @@ except RuntimeError as error:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=True
     )
     assert message in done.stdout
+
+
+def test_a_compiler_that_is_too_old_is_not_used(monkeypatch):
+    import triton as compiler
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(triton, "_interpreted", lambda: False)
+    monkeypatch.setattr(compiler, "__version__", "3.4.0")
+    assert triton._unavailable.__wrapped__() == (
+        "Triton 3.4.0 cannot compile the kernels; use torch 2.9 or newer, which comes with Triton 3.5"
+    )
+    monkeypatch.setattr(compiler, "__version__", "3.10.1+git1")
+    assert triton._unavailable.__wrapped__() is None

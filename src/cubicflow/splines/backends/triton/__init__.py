@@ -33,6 +33,7 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 MAX_BINS = 256
+_NO_DEVICE = "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
 
 
 def default_for(device: torch.device) -> bool:
@@ -48,9 +49,15 @@ def unavailable() -> str | None:
 def _unavailable() -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; on Linux, pip install triton"
-    if _interpreted() or torch.cuda.is_available():
+    if _interpreted():
         return None
-    return "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
+    if not torch.cuda.is_available():
+        return _NO_DEVICE
+    from triton import __version__
+
+    if tuple(map(int, __version__.split(".")[:2])) < (3, 5):  # its compiler does not end on recursive functions
+        return f"Triton {__version__} cannot compile the kernels; use torch 2.9 or newer, which comes with Triton 3.5"
+    return None
 
 
 @cache
