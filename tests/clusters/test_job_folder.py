@@ -286,6 +286,24 @@ def test_a_replaced_job_stops(model: FittedTable, tmp_path: Path) -> None:
         store.rm("/shared-jobs", recursive=True)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_part_that_vanishes_while_it_is_written(
+    model: FittedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """A job that replaces another one removes its temporary files, perhaps just before they get their names."""
+    out = tmp_path / "out"
+
+    def vanish(place: str, content: bytes) -> None:
+        if replaced:
+            (out / JOB).unlink()
+        raise TableError(f"{place}: there is no such file or folder; check the name")
+
+    monkeypatch.setattr("cubicflow.clusters.job_folder.write_whole", vanish)
+    why = "another process has replaced the job" if replaced else "there is no such file"
+    with pytest.raises(TableError, match=why):
+        draw(model, out)
+
+
 def test_two_jobs_that_start_at_once_in_a_store(model: FittedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both jobs find an empty folder. The store creates a file only once."""
     fsspec = pytest.importorskip("fsspec")

@@ -121,7 +121,12 @@ class JobFolder:
         own = {OUTCOME_KEY: outcome.to_json().encode(), JOB_KEY: self.digest.encode()}
         parquet.write_table(rows.replace_schema_metadata({**(rows.schema.metadata or {}), **own}), sink)
         self._check_own()
-        write_whole(below(self.place, part_name(block.number)), sink.getvalue().to_pybytes())
+        try:
+            write_whole(below(self.place, part_name(block.number)), sink.getvalue().to_pybytes())
+        except TableError:  # a job that replaces this one removes its files, temporary ones included
+            if not self._is_own():
+                raise self._replaced() from None
+            raise
 
     def finish(self, result: JobResult) -> None:
         """Write the list of skipped files and rows, and remove temporary files of killed workers."""
@@ -223,9 +228,18 @@ class JobFolder:
                 "all workers share, or an object store"
             ) from None
         if digest != self.digest:
-            raise TableError(
-                f"{shown(self.place)}: another process has replaced the job in this folder; choose another folder"
-            )
+            raise self._replaced()
+
+    def _is_own(self) -> bool:
+        try:
+            return self._digest() == self.digest
+        except TableError:
+            return False
+
+    def _replaced(self) -> TableError:
+        return TableError(
+            f"{shown(self.place)}: another process has replaced the job in this folder; choose another folder"
+        )
 
     def _outcome(self, name: str, block: Block | None) -> Outcome:
         """Return the outcome in the footer of a part. Raises TableError if the part is not that of this block."""
