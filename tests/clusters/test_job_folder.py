@@ -295,7 +295,7 @@ def test_a_part_that_vanishes_while_it_is_written(
 
     def vanish(place: str, content: bytes) -> None:
         if replaced:
-            (out / JOB).unlink()
+            (out / JOB).write_text("{}")
         raise TableError(f"{place}: there is no such file or folder; check the name")
 
     monkeypatch.setattr("cubicflow.clusters.job_folder.write_whole", vanish)

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ class Ended(NamedTuple):
 def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool = True) -> Ended:
     """Run the work in a forked process. Its exit status is that of SystemExit, or 1 after any other exception."""
     with tempfile.TemporaryFile() as written:
+        _await_native_threads()
         child = os.fork()
         if child == 0:
             _work(work, written.fileno(), seconds, limits)
@@ -54,6 +56,27 @@ def forked(work: Callable[[], object], seconds: float = SECONDS, *, limits: bool
         code = os.waitstatus_to_exitcode(status)
         late = late or code == -signal.SIGXCPU
         return Ended(code, written.read().decode(errors="replace"), used.ru_maxrss, late)
+
+
+def _await_native_threads() -> None:
+    """Wait until no native thread runs, at most 5 seconds.
+
+    A thread of Python can be joined shortly before its libraries have cleaned up. A fork in between copies their locks,
+    held for ever: MKL's would keep the child busy at its first product.
+    """
+    until = time.monotonic() + 5
+    while _native_thread_runs() and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def _native_thread_runs() -> bool:
+    ours = {str(thread.native_id) for thread in threading.enumerate()}
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            if task.name not in ours and state == "R":
+                return True
+    return False
 
 
 def _work(work: Callable[[], object], errors: int, seconds: float, limits: bool) -> None:
@@ -110,6 +133,7 @@ def series(works: Sequence[Callable[[], object]], most_memory: int, seconds: flo
                 if memory > most_memory:
                     break
 
+        _await_native_threads()
         child = os.fork()
         if child == 0:
             _work(work, written.fileno(), len(works) * seconds, True)
