@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tests.helpers.made_up_layer import linear_flow
+from tests.helpers.perturbed import perturbed
 from torch import Tensor
 
 import cubicflow as cf
@@ -272,3 +273,12 @@ def test_a_linear_layer_from_elsewhere_is_multiplied_out() -> None:
     fixed = frozen(flow, torch.float64)
     assert isinstance(fixed.transform[0], FixedLinear)
     assert torch.allclose(fixed.log_prob(x), flow.log_prob(x), atol=1e-13)
+
+
+def test_a_graph_takes_the_images_of_an_embedding() -> None:
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    flow = perturbed(cf.flows.tabular(2, context_features=2, context_shape=(1, 4, 4), embedding_net=network))
+    x, images = torch.randn(40, 2), torch.rand(40, 1, 4, 4)
+    graph = graph_of(flow, sampler=False)
+    assert graph.inputs["context"] == (1, 4, 4)
+    assert torch.allclose(graph.module(x, images), flow.log_prob(x, images), atol=1e-5)

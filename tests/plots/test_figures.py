@@ -120,3 +120,9 @@ def test_the_rare_of_many_words_are_drawn_together() -> None:
 def test_a_linear_layer_from_elsewhere_has_no_spline() -> None:
     flow, x = linear_flow(), torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert len(spline_curves(flow, x, None)) == 1
+
+
+def test_curves_of_a_flow_with_an_embedding() -> None:
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    flow = cf.flows.tabular(2, num_layers=2, context_features=2, context_shape=(1, 4, 4), embedding_net=network)
+    assert len(spline_curves(flow, torch.randn(40, 2), torch.rand(40, 1, 4, 4))) == 2
