@@ -43,11 +43,11 @@ def make_panel(column: Column, data: Floats, samples: Floats) -> Panel:
     axis = axis_of(column, data, bins=MOST_BINS, bars=bars)
     if axis.is_list:
         axis = replace(axis, levels=tuple(sorted(axis.levels)))
-        edges, labels = np.arange(axis.bins + 1) - 0.5, axis.bars if axis.bins <= MOST_LABELS else ()
+        edges, labels = np.arange(axis.bins + 1, dtype=np.float64) - 0.5, axis.bars if axis.bins <= MOST_LABELS else ()
         return Panel(column.name, axis.positions(data), axis.positions(samples), edges, labels)
     unit = DAY if axis.is_date else 1.0
-    places = data, samples, np.asarray(axis.edges) - 0.5 * axis.is_whole
-    return Panel(column.name, *(axis.positions(y) / unit for y in places), is_date=axis.is_date)
+    real, drawn, edges = (axis.shown(y) / unit for y in (data, samples, np.asarray(axis.edges) - 0.5 * axis.is_whole))
+    return Panel(column.name, real, drawn, edges, is_date=axis.is_date)
 
 
 def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:

@@ -105,7 +105,7 @@ def draw_report(
     facts = {
         "run": run.resolve().name,
         "model": "a cubic-spline flow" if fitted.cells is None else "a model of the columns",
-        "data": table.name.name if isinstance(table.name, Path) else table.name,
+        "data": table.name,
         "parts": ", ".join(f"{count} {name}" for name, count in fitted.parts.items()),
     }
     shown = {name: html.escape(text) for name, text in facts.items()}
