@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,10 +268,15 @@ class Flow(nn.Module):
         token, so rows with tokens count more."""
         if len(rows) < FEW_ROWS:
             return None
-        tokens = max(getattr(module, "tokens", 1) for module in self.modules())
-        if not rows.is_cuda and tokens == 1:
+        if not rows.is_cuda and self._tokens == 1:
             return None
-        return max(1, ROWS_AT_ONCE // (math.prod(shape[1:]) * tokens))
+        return max(1, ROWS_AT_ONCE // (math.prod(shape[1:]) * self._tokens))
+
+    @cached_property
+    def _tokens(self) -> int:
+        """The number of tokens of a row; 1 without attention. Cached: a search of all modules takes as long as a small
+        call."""
+        return max(getattr(module, "tokens", 1) for module in self.modules())
 
     def _by_rows(
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
