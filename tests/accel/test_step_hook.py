@@ -59,7 +59,7 @@ def test_a_run_resumes_with_the_other_hook(use_hook, first, tmp_path):
 @pytest.mark.parametrize("kind", [Adam, FusedAdam])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_adam_equals_torchs(kind, dtype):
-    """Compare with torch's AdamW in its plain form, one parameter at a time, with a skip step in between."""
+    """Compare with torch's AdamW in its plain form, one parameter at a time, with a skipped step in between."""
     torch.manual_seed(0)
     shapes = [(50,)] if kind is FusedAdam else [(50,), (3, 4), ()]
     tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]
