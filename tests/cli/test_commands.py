@@ -46,7 +46,7 @@ def test_the_version_is_printed_without_torch() -> None:
 
 def test_fit_prints_the_columns_and_the_next_commands(cubicflow: Command, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    small = ("--steps", 5, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
+    small = ("--steps", 5, "--model", "flow", "--drop", "kind,tame", "--num-layers", 1, "--hidden-features", 8)
     status, output, errors = cubicflow("fit", table, "-o", run, *small)
     assert status == 0, errors
     for said in ("test log likelihood", "over 20 rows", "mass per step of 0.01", "density per unit", "always 'earth'"):

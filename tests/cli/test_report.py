@@ -117,8 +117,8 @@ def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path, monkeypatch: 
 
 def test_names_are_escaped(cubicflow: Command, tmp_path: Path) -> None:
     table = tmp_path / "odd.csv"
-    frame = make_frame()[["kind", "size"]]
-    frame.rename(columns={"size": "<b>size</b>", "kind": "$\\frac$"}).to_csv(table, index=False)
+    frame = make_frame()[["weight", "size"]]
+    frame.rename(columns={"size": "<b>size</b>", "weight": "$\\frac$"}).to_csv(table, index=False)
     small = ("--steps", 3, "--model", "flow", "--num-layers", 1, "--hidden-features", 8)
     assert cubicflow("fit", table, "-o", tmp_path / "run", *small).status == 0
     status, _, errors = cubicflow("plot", tmp_path / "run", "--rows", 50)

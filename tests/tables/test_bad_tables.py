@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import Split, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.table_rows import load_parts
@@ -176,7 +177,7 @@ def test_copies_across_the_split_are_counted() -> None:
     table = in_memory(pa.table({"x": x, "word": word}))
     split = Split(3)
     found = infer(table, split=split)
-    parts = load_parts(table, TableEncoder(found.schema), split, "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), split, "error", found.rows)
     copied = copied_rows(parts)
     expected, held_out = copies_by_comparing(list(zip(x, word, strict=True)), split)
     assert 0 < expected < held_out
@@ -188,12 +189,12 @@ def test_copies_across_the_split_are_counted() -> None:
 def test_copies_are_found_despite_weights_and_only_within_the_table() -> None:
     table = in_memory(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
     found = infer(table, TableOptions(weights="w"))
-    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
     expected, _ = copies_by_comparing([(x,) for x in np.repeat(X, 2)], Split())
     assert copied_rows(parts).copies == expected
     plain = in_memory(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
-    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
+    assert copied_rows(load_parts(plain, FlowEncoder(found.schema), Split(), "error", N)).message() is None
 
 
 def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
@@ -202,7 +203,7 @@ def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
     columns = dict(zip("abc", map(list, zip(*every, strict=True)), strict=True))
     table = in_memory(pa.table(columns))
     found = infer(table)
-    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
     assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 held-out rows are distinct")
 
 

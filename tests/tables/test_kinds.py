@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.helpers.strict_rows import StrictRows
 
 from cubicflow.plots.panels import make_panel
-from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
+from cubicflow.tables import Schema, TableError, TableOptions, infer
 from cubicflow.tables.kinds import NAMES, REGISTRY, column_from_json, kinds
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.column import Column, Facts, Role
@@ -159,7 +160,7 @@ def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: 
         assert [column.kind for column in schema.columns] == ["colour", "categorical"]
     schema = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert schema["paint"].describe() == "mass of each of 2 colours"
-    encoder = TableEncoder(schema)
+    encoder = StrictRows(schema)
     assert encoder.decode_numbers(encoder.read(rows.to_batches()[0]).y)["paint"].equals(rows["paint"].combine_chunks())
 
 

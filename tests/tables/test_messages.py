@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.helpers.strict_rows import StrictRows
 
 import cubicflow as cf
 from cubicflow.files import OutputError
-from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, infer
+from cubicflow.tables import Split, TableError, TableOptions, infer
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.run.output import check_output
 
@@ -78,7 +79,7 @@ def test_zero_weights_are_refused_in_plain_words() -> None:
 
 def test_values_are_refused_in_plain_words(tmp_path: Path) -> None:
     schema = infer(in_memory(pa.table(GOOD)), TableOptions(bounds={"x": (-9, 9)}, context=("n",))).schema
-    encoder = TableEncoder(schema)
+    encoder = StrictRows(schema)
     with pytest.raises(TableError, match="outside of its fitted range") as outside:
         encoder.read(pa.RecordBatch.from_pydict({"x": [10.0], "n": [1], "word": ["a"]}))
     with pytest.raises(TableError, match="give a value for 'n'") as given:

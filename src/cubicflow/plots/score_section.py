@@ -12,7 +12,7 @@ def score_section(scored: ScoredParts, *, is_source: bool) -> str:
     """Return the section as HTML. With ``is_source``, the parts of the fitted table are listed separately.
 
     >>> from cubicflow.tables.run.verdict import Used
-    >>> from cubicflow.tables.likelihood import Mean
+    >>> from cubicflow.tables.run.means import Mean
     >>> score = Score(Mean(10, -3.0, 0.4), Mean(10, -5.0, 0.4), Mean(10, 2.0, 0.1))
     >>> text = score_section(ScoredParts(score, {}, Used(10, 10, 2)), is_source=False)
     >>> "Its rows score 2.000 ± 0.100 nats higher than by independent columns." in text
