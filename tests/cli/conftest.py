@@ -62,4 +62,13 @@ def columns_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def conditional_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
-    return _fit(tmp_path_factory.mktemp("runs") / "given", table, "--context", "kind,size", "--weights", "weight", "--drop", "tame")
+    return _fit(
+        tmp_path_factory.mktemp("runs") / "given",
+        table,
+        "--context",
+        "kind,size",
+        "--weights",
+        "weight",
+        "--drop",
+        "tame",
+    )

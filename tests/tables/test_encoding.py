@@ -162,8 +162,9 @@ def test_masses_sum_to_one(tmp_path: Path) -> None:
         schema=pa.schema({"c": pa.float64(), "n": pa.int64()}),
     )
     numbers = encoder.read(every)
+    # Half a row is reserved beyond each open end of both columns, of 400 training rows.
     total = np.exp(log_likelihood(identity_flow(2), encoder, numbers)).sum()
-    assert total == pytest.approx(1, abs=1e-6)  # the flow is in float32
+    assert 1 - 4 * 0.5 / 400 < total < 1
     torch.manual_seed(0)
     flow = cf.flows.tabular(2, num_layers=2, hidden_features=16, identity_start=False)
     total = np.exp(log_likelihood(flow, encoder, numbers)).sum()
@@ -180,7 +181,7 @@ def test_densities_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     flow = cf.flows.tabular(2, num_layers=2, hidden_features=16, identity_start=False).double()
     x = np.geomspace(1e-2, 1e7, 6001)
     total = 0.0
-    for b in range(-6, 9):  # the ends are open, and few values lie beyond them
+    for b in (0, 1):
         batch = pa.RecordBatch.from_arrays([pa.array(x), pa.array([b] * len(x))], names=["x", "b"])
         total += np.trapezoid(np.exp(log_likelihood(flow, encoder, encoder.read(batch))), x)
     assert total == pytest.approx(1, abs=0.02)

@@ -102,10 +102,11 @@ def test_messages_of_estimators_name_no_option(estimator: Any) -> None:
             estimator(1, max_steps=2).fit(pd.DataFrame({**GOOD, **columns}), *targets)
         assert "--" not in str(refused.value), said
     flow = {} if targets else {"model": "flow"}  # a model of columns accepts gaps and unseen words
+    good = GOOD if targets else {name: GOOD[name] for name in ("x", "n")}
     with pytest.raises(ValueError, match="lacks values, in 'x'") as refused:
-        estimator(1, max_steps=2, **flow).fit(pd.DataFrame({**GOOD, "x": [None, *range(N - 1)]}), *targets)
+        estimator(1, max_steps=2, **flow).fit(pd.DataFrame({**good, "x": [None, *range(N - 1)]}), *targets)
     assert "--" not in str(refused.value)
-    fitted = estimator(1, max_steps=2, random_state=0, **flow).fit(pd.DataFrame(GOOD), *targets)
+    fitted = estimator(1, max_steps=2, random_state=0, **flow).fit(pd.DataFrame(good), *targets)
     score = fitted.score_samples if not targets else fitted.log_prob
     with pytest.raises(ValueError, match=r"column|lacks values") as refused:
         score(pd.DataFrame({**GOOD, "n": np.full(N, -1), "word": ["c"] * N}), *targets)

@@ -74,6 +74,7 @@ class Column(ABC):
     roles: ClassVar[tuple[Role, ...]] = ("model", "context")
     counts_mass: ClassVar[bool] = True
     is_list: ClassVar[bool] = False  # whether the values are a finite list instead of points on a line
+    is_ordered: ClassVar[bool] = True  # whether the values have a natural order
     is_measured: ClassVar[bool] = False  # whether the values can have a transform and bounds
     on_calendar: ClassVar[bool] = False
     is_circle: ClassVar[bool] = False  # whether the two ends of the range are the same point

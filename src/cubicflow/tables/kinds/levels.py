@@ -31,6 +31,7 @@ class Levelled(Column):
     """A column with a finite list of values, ``levels``: y is the index of a value. The likelihood counts its mass."""
 
     is_list: ClassVar[bool] = True
+    is_ordered: ClassVar[bool] = False
     json_parsers: ClassVar[Parsers] = {"levels": _parse_levels}
 
     levels: tuple[Level, ...]
@@ -98,6 +99,7 @@ class Levels(Levelled):
     """Numbers that repeat, from a short list without a common step."""
 
     kind: ClassVar[str] = "levels"
+    is_ordered: ClassVar[bool] = True
 
     @classmethod
     def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
