@@ -86,7 +86,7 @@ def test_every_kind_keeps_the_contract(kind: str, role: str) -> None:
         assert features.shape == (N, encoder.context_features)
         assert np.isfinite(features).all()
     elif column.role == "model":
-        panel = make_panel(column, values, values[:50])
+        panel = make_panel(column, y, y[:50])
         assert panel.data.shape == (N,)
         assert bool(panel.labels) is column.is_list
         if not (column.is_list or column.is_circle):  # a flow has numbers on a line only

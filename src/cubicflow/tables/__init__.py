@@ -7,6 +7,7 @@ The main modules, each of which builds on those above it:
     read/                                   readers of file formats, of URLs and of queries; the record of a table
     schema/                                 the schema of a table and its inference, sets, used rows, the split
     model/                                  the two models of a table: a flow of numbers, and the model of columns
+    axes                                    the bins of a column, for histograms and conditional distributions
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
     sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder

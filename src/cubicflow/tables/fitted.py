@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
-from cubicflow.tables.arrow_types import shown, without_views
+from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
 from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import Numbers, Scored
+from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
@@ -206,6 +206,14 @@ class FittedTable(SampledTable):
         if self.cells is None:
             raise TableError("this run is a flow, but the call needs a model of columns; fit one", "--model columns")
         return self.cells
+
+    def numbers(self, rows: pa.RecordBatch | pa.Table) -> Floats:
+        """Return the plain numbers (N, D) of the modelled columns, in the table's order: NaN for a missing value, inf
+        for a value that its column cannot hold.
+        """
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        columns = [(column, table.column(column.name).combine_chunks()) for column in self.schema.model]
+        return np.column_stack([plain_numbers(column, array) for column, array in columns])
 
     def scored(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:
         """Return the scores of rows that the encoder has read.

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
+from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import scramble
 from cubicflow.tables.table_error import TableError
 
 ROWS_AT_ONCE = 1 << 12
