@@ -88,7 +88,7 @@ def test_one_line_gives_the_quality_of_the_fit(
     assert gap is not None
     by, under = {"gains": "higher", "loses": "lower"}[gain[1]], {"higher": "lower", "lower": "higher"}[gap[2]]
     assert f"Test rows score {gain[2]} nats {by} than by independent columns, and {gap[1]} nats {under} than" in text
-    assert "all 200 rows are used, 1,400 values" in text
+    assert "all 200 rows are used, 1,000 values" in text
     assert "splines" not in text
     other = tmp_path / "other.csv"
     make_frame(100, seed=0).to_csv(other, index=False)
