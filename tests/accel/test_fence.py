@@ -42,7 +42,9 @@ def accelerated() -> dict:
     return results()
 
 
-@pytest.mark.parametrize(("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["LightCalls", "FastStepHook"])])
+@pytest.mark.parametrize(
+    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["LightCalls", "FastStepHook"])]
+)
 def test_everything_works_without_shortcuts_and_without_private_names(accelerated, accel, kinds):
     done = run(accel, PROGRAM)
     assert done.returncode == 0, done.stderr
