@@ -28,6 +28,7 @@ from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
+from cubicflow.weights import weighted_quantiles
 
 DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
 BISECTIONS = 60
@@ -221,10 +222,7 @@ class Conditional:
         """Return the plain numbers at which the distribution function reaches levels."""
         if not self._is_mixture:
             present = ~np.isnan(self._y)
-            y, shares = self._y[present], self._shares[present]
-            order = np.argsort(y, kind="stable")
-            place = np.searchsorted(np.cumsum(shares[order]), levels)
-            return y[order][np.minimum(place, len(y) - 1)]
+            return weighted_quantiles(self._y[present], self._shares[present], levels)
         # bisection on the column's unit scale, which maps every number to [0, 1]
         low, high = np.zeros(len(levels)), np.ones(len(levels))
         for _ in range(BISECTIONS):
