@@ -96,7 +96,7 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
     def _weighted(self, rows: pa.Table, sample_weight: Any) -> tuple[pa.Table, Floats]:
         """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
         given = 1.0 if sample_weight is None else sample_weight
-        given = np.full(len(rows), given) if np.ndim(given) == 0 else given
+        given = np.full(len(rows), given) if np.isscalar(given) else given
         checks: dict[str, Any] = {"ensure_2d": False, "ensure_non_negative": True, "input_name": "sample_weight"}
         weights: Floats = check_array(given, dtype=np.float64, **checks)
         if weights.shape != (len(rows),):
