@@ -29,7 +29,8 @@ from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.read.table import Text, in_memory
 
 MOST_ROWS = 20_000  # largest number of rows that are scored
@@ -170,7 +171,7 @@ def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
         ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
         return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
     encoder = fitted.encoder
-    if not isinstance(encoder, TableEncoder) or encoder.mass_features or fitted.schema.context:
+    if not isinstance(encoder, FlowEncoder) or encoder.noise_features or fitted.schema.context:
         return {}
     y = numbers.y[:EXPLAINED_ROWS]
     slopes = np.stack([m.forward(y[:, i])[1] for i, m in enumerate(encoder.maps)], axis=1)

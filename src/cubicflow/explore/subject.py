@@ -16,12 +16,11 @@ from cubicflow.explore.answers import Answer, Asker, counted
 from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import with_gaps
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import table_rows, with_gaps
 from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.pool import Pool
