@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.model.masses import (
