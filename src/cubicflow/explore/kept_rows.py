@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.query.constraints import kept_rows
 
 
 def keeps_constraints(fitted: FittedTable, y: Floats, given: Mapping[str, pa.Array] | None = None) -> NDArray[np.bool_]:
@@ -18,10 +19,7 @@ def keeps_constraints(fitted: FittedTable, y: Floats, given: Mapping[str, pa.Arr
 
     The rows are plain numbers (N, D) in the table's order. ``given`` has the context columns.
     """
-    kept = np.ones(len(y), np.bool_)
-    if fitted.constraints:
-        batch = table_rows(fitted.schema, {**(given or {}), **fitted.encoder.decode_numbers(y)}, len(y))
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for constraint in fitted.constraints:
-            kept &= ~constraint.broken(columns, fitted.schema)
-    return kept
+    if not fitted.constraints:
+        return np.ones(len(y), np.bool_)
+    batch = table_rows(fitted.schema, {**(given or {}), **fitted.encoder.decode_numbers(y)}, len(y))
+    return kept_rows(fitted.constraints, batch, fitted.schema)

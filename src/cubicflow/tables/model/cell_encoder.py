@@ -216,19 +216,6 @@ class CellEncoder(PlainReader):
 
     # --- cells to plain numbers and rows ---
 
-    def place_drawn(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
-        """Write the plain numbers of drawn outcomes of the model's column i to ``y`` (N, D), and return their cells (N,
-        4).
-        """
-        place = self._places[i]
-        cells = self.cells[self.order[i]]
-        drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
-        if (rule := self._rules.get(i)) is not None:
-            drawn = rule.apply(y[:, self._place(rule.determinant)], drawn)
-        drawn = self.with_known_determinants(i, drawn)
-        y[:, place] = drawn
-        return cells.encode(drawn)
-
     def with_known_determinants(self, i: int, drawn: Floats) -> Floats:
         """Return drawn plain numbers of the model's column i. If the column determines others, every number is one that
         training rows had: a rule says nothing about other numbers, so a sample could contradict it.

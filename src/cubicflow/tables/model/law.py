@@ -149,7 +149,7 @@ class Law:
         own = within.fields[0][cell] if len(within.fields) == 1 else within.fields[np.arange(len(cell)), cell]
         y = self.coder.numbers(own, uniform[:, 1], self.params)
         if self.fixed is not None:
-            y = np.where(within.sets.contains(self.fixed), self.fixed, y)
+            y = np.where(within.sets.contains(self.fixed) & ~np.isposinf(self.fixed), self.fixed, y)
         return Drawn(y, self._with_fixed(log_weight, within))
 
     def _with_fixed(self, log_weight: Floats, within: SetCells) -> Floats:

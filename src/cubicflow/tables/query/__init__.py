@@ -10,5 +10,5 @@ pool            the same from rows that were drawn before
 answer          one column given conditions: masses, density, quantiles, each with its error
 impute          filling the missing values of rows
 constraints     relations that hold in every row
-asked_table     the methods of FittedTable for all of these
+sample          rows that meet a question, keep constraints, or are drawn for given context
 """

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.cell_encoder import plain_numbers, with_gaps
@@ -29,6 +30,7 @@ from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 
+SIZE = 10_000.0  # effective size of the particles of an answer
 DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
 BISECTIONS = 60
 
@@ -74,7 +76,9 @@ class Conditional:
     """
 
     def __init__(self, question: Question, column: str, size: float, generator: torch.Generator) -> None:
-        walk = question.walk
+        walk, size = question.walk, _checked_size(size)
+        if column not in walk.encoder.order:
+            raise TableError(unknown_name("the model", "column", column, walk.encoder.order))
         self.column, self.given = column, question.texts
         self._question, self._walk, self._generator = question, walk, generator
         self._i = walk.encoder.order.index(column)
@@ -279,3 +283,18 @@ class Conditional:
         both = weighed(question, DENSITY_SIZE, self._generator)
         ratio = math.exp(both.log_probability - self._known.log_probability)
         return ratio, ratio * math.hypot(both.relative_error, self._known.relative_error)
+
+
+def probability_given(question: Question, size: float, generator: torch.Generator) -> Estimates:
+    """Return the probability that a row which keeps the constraints meets the conditions, and its standard error."""
+    size = _checked_size(size)
+    found = weighed(question, size, generator)
+    kept = weighed(question.unconditioned(), size, generator) if question.walk.checks else None
+    value, error = probability_of(question, found, kept)
+    return Estimates(np.array(value), np.array(error))
+
+
+def _checked_size(size: float) -> float:
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < math.inf:
+        raise TableError(f"effective_size should be a number, 1 or more, got {size!r}")
+    return float(size)

@@ -28,9 +28,8 @@ from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.query.feasible import Inequality, is_feasible
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.table_error import TableError
 
 Flags = NDArray[np.bool_]
 RELATION = re.compile(r"<=|>=|==|=|<|>")
@@ -84,10 +83,6 @@ class LinearConstraint(Constraint):
             }[self.relation]
         found &= ~np.isnan(off)
         return found
-
-    def linear(self) -> list[Inequality]:
-        """Return the constraint as linear inequalities."""
-        return Inequality.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
 
     def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
         """Return the values of one column of an equality, computed from the values of the other columns."""
@@ -234,12 +229,12 @@ def _known(name: str, schema: Schema) -> Column:
     return column
 
 
-def check_together(constraints: Sequence[Constraint]) -> None:
-    """Raise TableError if no row can keep all constraints."""
-    linear = [part for each in constraints if isinstance(each, LinearConstraint) for part in each.linear()]
-    if not is_feasible(linear):
-        texts = [each.text for each in constraints if isinstance(each, LinearConstraint)]
-        raise TableError(f"constraints {some(texts)} contradict one another: no row keeps them all; leave one out")
+def kept_rows(constraints: Sequence[Constraint], rows: pa.RecordBatch, schema: Schema) -> Flags:
+    """Return which rows keep all constraints. The rows may lack columns that no constraint names."""
+    columns, kept = dict(zip(rows.schema.names, rows.columns, strict=True)), np.ones(len(rows), np.bool_)
+    for constraint in constraints:
+        kept &= ~constraint.broken(columns, schema)
+    return kept
 
 
 def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:

@@ -56,7 +56,7 @@ def fill_gaps(
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
-    walk = Walk(model, encoder, {})
+    walk = Walk(model, encoder, {}, present=True)
     walk.computed = computed_columns(walk, constraints)
     sums = solved_columns(walk, constraints)
     rows = y[:, walk.places]
@@ -94,9 +94,8 @@ def _fill(
     """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
     walk.context = context
-    state = walk.start(count)
-    for i in range(start):
-        walk.settle(state, i, rows[:, i])
+    state = walk.begun(rows, start)
+    walk.law(start, state)  # the first columns are embedded once for all particles of a row
     row_of = np.repeat(np.arange(count), particles)
     state, known = state.take(row_of), rows[row_of]
     state.log_weight = np.zeros(len(row_of))
@@ -120,7 +119,7 @@ def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, genera
         value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
     is_known = ~np.isnan(value)
     is_unseen = is_known & (coder.cells.encode(value)[:, 0] < 0)
-    law = walk.law(i, state).without_gap()
+    law = walk.law(i, state)
     if i in walk.rules:
         law = replace(law, slack=walk.rules[i][1].slack)
     if i in walk.computed:  # the last column of a sum has weight 1, and a value that breaks the sum that of the model

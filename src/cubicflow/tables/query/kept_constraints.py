@@ -10,7 +10,6 @@ import numpy as np
 from cubicflow.tables.query.constraints import (
     Constraint,
     FixedCombination,
-    check_together,
     combinations_of,
     example,
     read_constraint,
@@ -32,7 +31,6 @@ def learn_constraints(
     found: list[Constraint] = [read_constraint(text, schema) for text in texts]
     if not found:
         return ()
-    check_together(found)
     names = list(dict.fromkeys(name for each in found for name in each.names))
     broken, rows_read = [0] * len(found), 0
     first: list[tuple[int, str] | None] = [None] * len(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Question:
         given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.query.conditions`). Every context
             column needs an equality.
         constraints: constraints that rows keep. Sums are computed.
-        complete: whether every column must be present.
+        complete: whether every value is drawn given that it is present.
         drops: whether the caller drops rows that break a constraint. Such rows then keep their weight here.
     """
 
@@ -54,7 +55,7 @@ class Question:
         self.context_values = _context(encoder.schema, self.conditions)
         context, self.context_columns = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
-        self.walk = Walk(model, encoder, sets, None if context is None else context[0])
+        self.walk = Walk(model, encoder, sets, None if context is None else context[0], present=complete)
         self.walk.computed = computed_columns(self.walk, constraints)
         self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
         for i in self.walk.sets:
@@ -74,7 +75,7 @@ class Question:
 
     def _with_sets(self, sets: dict[int, Set]) -> Question:
         other, walk = copy(self), self.walk
-        other.walk = Walk(walk.model, walk.encoder, sets, walk.context, {}, walk.computed, walk.checks)
+        other.walk = replace(walk, sets=sets, tilts={}, _cells={})
         return other
 
     def _about(self, i: int) -> list[Condition]:
@@ -129,12 +130,9 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
 def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:
     """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
 
-    If ``complete``, every column that can have missing values must be present.
+    If ``complete``, no set has the missing value.
     """
     sets: dict[str, Set] = {}
-    if complete:
-        with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]
-        conditions = [*conditions, *(Condition(name, "present", (), f"{name} is not missing") for name in with_gaps)]
     for condition in conditions:
         column = column_of(encoder.schema, condition)
         if column.role == "constant":
@@ -142,8 +140,7 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
         if column.role != "model":
             continue
         new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
-        if column.name in sets:
-            new = sets[column.name] & new
+        new = sets.get(column.name, Set.everything(gap=not complete)) & new
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
             raise TableError(

@@ -164,11 +164,10 @@ class Enumerate(Strategy):
                 return None
             parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
             if len(free) and cells is not None:
-                begun = particles.take(free)
-                log_p = walk.law(i, begun).log_p(cells).cpu().numpy()  # (free, V)
+                log_p = walk.law(i, particles).take(free).log_p(cells).cpu().numpy()  # (free, V)
                 path, child = np.nonzero(log_p > -math.inf)
                 first, last = cells.fields[0, child, 5:].T
-                unresolved += float(np.exp(begun.log_weight[path] + log_p[path, child])[first < last].sum())
+                unresolved += float(np.exp(particles.log_weight[free[path]] + log_p[path, child])[first < last].sum())
                 parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, first])
                 log_weight = np.concatenate([log_weight, log_p[path, child]])
             particles = particles.take(parent)
@@ -238,7 +237,7 @@ class DrawParticles(Strategy):
             parts.append(walk.run(chunk, stop, generator))
             drawn += chunk
             reached = effective_size(np.concatenate([part.log_weight for part in parts]))
-        found = Begun(_joined(parts), stop, drawn)
+        found = Begun(Particles.joined(parts), stop, drawn)
         if reached < min(size, FEWEST):
             raise too_rare(question, first, found)
         return found
@@ -268,12 +267,6 @@ def _tilted(walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
             break
     walk.tilts = tilts
     return best
-
-
-def _joined(parts: Sequence[Particles]) -> Particles:
-    y, log_weight = (np.concatenate([getattr(part, name) for part in parts]) for name in ("y", "log_weight"))
-    tokens, kinds = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "kinds"))
-    return Particles(y, log_weight, tokens, kinds)
 
 
 def too_rare(question: Question, plain: Begun, found: Begun) -> TableError:
@@ -319,8 +312,7 @@ def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> B
     meets = np.ones(len(y), np.bool_) if kept is None else kept.copy()
     for i, within in sets.items():
         meets &= within.contains(y[:, i])
-    nothing = torch.empty(0)
-    return Begun(Particles(y[meets], np.zeros(int(meets.sum())), nothing, nothing), y.shape[1], len(y))
+    return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
 
 
 # --- the probability of a question ---

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.model.cell_encoder import with_gaps
-from cubicflow.tables.query.constraints import Constraint, LinearConstraint, number_of
+from cubicflow.tables.query.constraints import Constraint, LinearConstraint, kept_rows, number_of
 from cubicflow.tables.query.walk import Check, Computed, Walk
 
 
@@ -76,7 +76,7 @@ def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa
     names = {name for constraint in constraints for name in constraint.names}
 
     def keeps(y: Floats) -> NDArray[np.bool_]:
-        rows, first = {}, pa.array(np.zeros(len(y), np.int64))
+        rows, first = dict[str, pa.Array](), pa.array(np.zeros(len(y), np.int64))
         for name in names:
             if name in order:
                 rows[name] = with_gaps(schema[name], y[:, order.index(name)])
@@ -84,10 +84,7 @@ def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa
                 rows[name] = given[name].take(first) if len(given[name]) == 1 else given[name]
             else:
                 rows[name] = schema[name].decode(np.zeros(len(y)))
-        kept = np.ones(len(y), np.bool_)
-        for constraint in constraints:
-            kept &= ~constraint.broken(rows, schema)
-        return kept
+        return kept_rows(constraints, pa.RecordBatch.from_pydict(rows), schema)
 
     return keeps
 
@@ -116,7 +113,7 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
             for name in constraint.names
             if name != column.name
         }
-        value = constraint.solve(column.name, values)
+        value = np.broadcast_to(constraint.solve(column.name, values), len(y))
         gap = np.isnan(value)
         value = np.where(gap, 0.0, value)
         if isinstance(column, Gridded):
