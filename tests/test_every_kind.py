@@ -362,12 +362,12 @@ def test_the_page_shows_what_python_answers(kinds: Fitted) -> None:
     subject = open_run(Path(kinds.path)).subject
     for given in ({}, {"hour": ("22", "1"), "rain": ("3", None)}):
         page = subject.answer(given)
-        for shown, answer in zip(subject.columns, page.columns, strict=True):
+        for shown, answer in zip(subject.axes, page.columns, strict=True):
             assert answer.masses.sum() <= 1 + 1e-6
             asked = kinds.run.conditional(shown.name, given, effective_size=2000)
             column = next(each for each in kinds.run.schema.model if each.name == shown.name)
             if shown.is_list:
-                labels = shown.to_json()["bars"][: len(shown.levels)]
+                labels = list(shown.bars)[: len(shown.levels)]
                 expected, errors = asked.masses(labels)[1:]
                 masses, sums = answer.masses[: len(labels)], answer.errors[: len(labels)]
             else:
@@ -389,7 +389,7 @@ def test_the_page_of_a_flow_shows_its_samples(numbers: Fitted) -> None:
     subject, given = open_run(Path(numbers.path)).subject, {"species": "oak"}
     page = subject.answer(given)
     drawn = numbers.run.sample(4000, given, seed=3).to_pandas()
-    for shown, answer in zip(subject.columns, page.columns, strict=True):
+    for shown, answer in zip(subject.axes, page.columns, strict=True):
         plain = (drawn[shown.name].to_numpy() - shown.start) / shown.unit
         expected = shown.masses(np.round(plain) if shown.is_whole else plain)
         bound = 4.5 * np.sqrt(answer.errors**2 + expected * (1 - expected) / len(drawn)) + 2e-3
@@ -397,7 +397,7 @@ def test_the_page_of_a_flow_shows_its_samples(numbers: Fitted) -> None:
 
 
 def test_the_axis_of_a_circle_ends_at_its_turn(kinds: Fitted) -> None:
-    for shown in open_run(Path(kinds.path)).subject.columns:
+    for shown in open_run(Path(kinds.path)).subject.axes:
         if shown.name in CIRCLES:
             first, last = shown.start + shown.unit * shown.edges[0], shown.start + shown.unit * shown.edges[-1]
             low, high = {"angle": (-np.pi, np.pi), "wind": (0, 360), "hour": (0, 24)}[shown.name]

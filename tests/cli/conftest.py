@@ -51,8 +51,8 @@ def narrow_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def few_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw two columns instead of all, for tests of other things than the pictures."""
-    monkeypatch.setattr("cubicflow.plots.run_report.most_correlated", lambda panels: panels[:2])
-    monkeypatch.setattr("cubicflow.plots.run_report.marginals", lambda panels: marginals(panels[:2]))
+    monkeypatch.setattr("cubicflow.plots.report.most_correlated", lambda panels: panels[:2])
+    monkeypatch.setattr("cubicflow.plots.report.marginals", lambda panels: marginals(panels[:2]))
 
 
 @pytest.fixture(scope="session")

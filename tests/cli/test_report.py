@@ -103,8 +103,8 @@ def test_one_line_gives_the_quality_of_the_fit(
 
 def test_every_column_is_drawn(cubicflow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five columns are drawn in two pictures, three at a time. Twenty at a time take ten seconds."""
-    monkeypatch.setattr("cubicflow.plots.run_report.MARGINALS_AT_ONCE", 3)
-    monkeypatch.setattr("cubicflow.plots.run_report.most_correlated", lambda panels: panels[:2])
+    monkeypatch.setattr("cubicflow.plots.report.MARGINALS_AT_ONCE", 3)
+    monkeypatch.setattr("cubicflow.plots.report.most_correlated", lambda panels: panels[:2])
     table, run = tmp_path / "wide.csv", tmp_path / "run"
     pd.DataFrame(np.random.default_rng(0).standard_normal((60, 5)).round(1)).add_prefix("c").to_csv(table, index=False)
     assert cubicflow("fit", table, "-o", run, "--steps", 1, "--hidden-features", 4).status == 0

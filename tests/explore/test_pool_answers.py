@@ -49,8 +49,8 @@ def test_masses_agree_with_enumeration(
     rows = truth[met(truth, question)]
     assert found.probability == pytest.approx(rows["p"].sum(), abs=5 * found.probability_error + 1e-6)
     assert found.effective_size >= 500
-    for column, answer in zip(subject.columns, found.columns, strict=True):
-        labels = column.to_json()["bars"]
+    for column, answer in zip(subject.axes, found.columns, strict=True):
+        labels = list(column.bars)
         shares = rows.groupby(rows[column.name].astype(str))["p"].sum() / rows["p"].sum()
         expected = np.array([shares.get(label, 0.0) for label in labels])
         assert (np.abs(answer.masses[:-1] - expected) <= 4.5 * answer.errors[:-1] + 1e-6).all(), column.name
@@ -65,7 +65,7 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
     given = {"legs": ("2", "4")}
     found = subject.answer(given)
     rows = fitted.sample(6000, given, seed=5).to_pandas()
-    for i, column in enumerate(subject.columns):
+    for i, column in enumerate(subject.axes):
         if column.is_list or column.is_date:
             continue
         shown = rows[column.name].to_numpy(np.float64)

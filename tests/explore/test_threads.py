@@ -48,10 +48,10 @@ def both(function: Callable[[], Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("place", "name", "value"),
     [
-        (opened_run, "open_table", lambda run: run.table),
-        (opened_run, "RowSample", lambda run: run.data),
+        (opened_run, "fitted_file", lambda run: run.table),
+        (opened_run, "some_rows", lambda run: run.data),
         (opened_run, "ColumnsSubject", lambda run: run.subject),
-        (subject, "shown_column", lambda run: run.subject.columns),
+        (subject, "axis_of", lambda run: run.subject.axes),
         (opened_run, "read_metrics", lambda run: run.history),
         (row_scores, "_reference", row_scores.reference_scores),
     ],

@@ -121,7 +121,8 @@ def test_samples_with_decimals_have_no_more_digits() -> None:
 
 def test_the_axis_of_a_plot_is_one_turn(fitted: FittedTable) -> None:
     given = rows()
-    panels = [make_panel(fitted.schema[name], *[given[name].combine_chunks()] * 2).edges for name in ("angle", "hour")]
+    numbers = {name: fitted.schema[name].encode(given[name].combine_chunks()) for name in ("angle", "hour")}
+    panels = [make_panel(fitted.schema[name], y, y).edges for name, y in numbers.items()]
     assert (panels[0][0], panels[0][-1]) == pytest.approx((-np.pi, np.pi))
     np.testing.assert_allclose(panels[1], np.arange(25) - 0.5)
 

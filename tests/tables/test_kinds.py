@@ -76,7 +76,7 @@ def test_every_kind_keeps_the_contract(kind: str, role: str) -> None:
         assert features.shape == (N, column.context_width)
         assert np.isfinite(features).all()
     elif column.role == "model":
-        panel = make_panel(column, values, values[:50])
+        panel = make_panel(column, y, y[:50])
         assert panel.data.shape == (N,)
         assert bool(panel.labels) is column.is_list
         if not column.is_circle:  # a flow has no circular columns

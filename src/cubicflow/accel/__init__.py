@@ -6,8 +6,8 @@
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
     replayed_pieces.py   flows: capture one piece of a large call and replay it for the other pieces
     flat_weights.py      training: all parameters in one vector, updated by one kernel
-    captured_step.py     training: a step as one CUDA graph
-    capture.py           captures CUDA graphs
+    captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
+    capture.py           captures CUDA graphs, and replays them for new inputs
     safety.py            decides for which flows the shortcuts are safe
     private.py           all private names of torch and Triton that cubicflow uses
 

@@ -32,11 +32,13 @@ class FlatWeights(Weights):
     @torch.no_grad()
     def __init__(self, params: Sequence[Tensor]) -> None:
         super().__init__(params)
-        vector = torch.cat([param.detach().flatten() for param in params])
-        parts = vector.split([param.numel() for param in params])
-        for param, part in zip(self.params, parts, strict=True):
-            param.data = part.view_as(param)
-        self.tensors = [vector]
+        self.tensors = [torch.cat([param.detach().flatten() for param in params])]
+        for param, view in zip(self.params, self.by_param(self.tensors), strict=True):
+            param.data = view
+
+    def by_param(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        parts = tensors[0].split([param.numel() for param in self.params])
+        return [part.view_as(param) for part, param in zip(parts, self.params, strict=True)]
 
     def gradients(self) -> list[Tensor]:
         return [torch.cat([gradient.flatten() for gradient in super().gradients()])]

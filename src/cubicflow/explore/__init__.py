@@ -3,7 +3,7 @@
 The modules, each built on the ones above it:
 
     framed                        a JSON header and arrays as one binary answer, in safetensors
-    shown_columns, even_points    a column as the page shows it: axis, bins, labels; evenly spread points of a density
+    even_points                   evenly spread points of a density
     kept_rows                     rows that keep the constraints of the fit
     answers                       the distributions of all columns given conditions, in bins
     subject, opened_run           one run: its model, its rows and its problems; reopened when the folder changes

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from cubicflow.explore.shown_columns import LEVELS, ShownColumn
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.axes import QUANTILES, Axis
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
@@ -41,7 +41,7 @@ class ColumnAnswer:
     masses: Floats
     errors: Floats
     effective_size: float
-    quantiles: Floats = field(default_factory=lambda: np.full(len(LEVELS), np.nan))
+    quantiles: Floats = field(default_factory=lambda: np.full(len(QUANTILES), np.nan))
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Asker:
 
     Args:
         fitted: the fitted table.
-        columns: the columns as the page shows them, in the table's order.
+        columns: the axes of the columns, in the table's order.
         pool: rows drawn from the model, at least one chunk.
     """
 
-    def __init__(self, fitted: FittedTable, columns: Sequence[ShownColumn], pool: Pool) -> None:
+    def __init__(self, fitted: FittedTable, columns: Sequence[Axis], pool: Pool) -> None:
         self.fitted, self.pool = fitted, pool
         by_name = {column.name: column for column in columns}
         self.columns = [by_name[name] for name in pool.encoder.order]  # in the model's order
@@ -173,14 +173,14 @@ class Asker:
         return Answer([found[int(i)] for i in order], probability, error, is_density)
 
 
-def counted(column: ShownColumn, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
+def counted(column: Axis, y: Floats, log_weight: Floats, exact: float | None = None) -> ColumnAnswer:
     """Return the masses of a column's bins, counted from weighted rows.
 
     With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of
     all masses if the rows are an enumeration; None for drawn rows.
 
-    >>> from cubicflow.explore.shown_columns import plain_column
-    >>> column = plain_column("x", np.linspace(0, 1, 4001))
+    >>> from cubicflow.tables.axes import array_axis
+    >>> column = array_axis("x", np.linspace(0, 1, 4001))
     >>> found = counted(column, np.linspace(0, 1, 4001), np.zeros(4001))
     >>> round(float(found.masses.sum()), 6), round(found.effective_size)
     (1.0, 4001)

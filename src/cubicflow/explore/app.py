@@ -76,7 +76,7 @@ class Explorer:
             return False  # the next request opens the run and gives the error to the user
         if run.kind == "images":
             return False
-        _ = run.subject.columns
+        _ = run.subject.axes
         return self._is_drawn and run.subject.prepare()
 
     # --- the answers of the overview ---
@@ -108,7 +108,7 @@ def version(run: OpenedRun) -> str:
 
 
 def density(run: OpenedRun, question: Question) -> bytes:
-    last = len(run.subject.columns) - 1
+    last = len(run.subject.axes) - 1
     return overview.density_answer(run, whole(question, "x", last), whole(question, "y", last))
 
 

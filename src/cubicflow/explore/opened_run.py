@@ -21,26 +21,22 @@ from cubicflow.explore.subject import (
     ColumnsSubject,
     FlowSubject,
     Subject,
-    numbers_of,
     spelled,
     usual_context,
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
-from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables import FittedTable, Table, TableError
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.read.places import is_path
-from cubicflow.tables.schema.split import RowSample
-from cubicflow.tables.schema.usable_rows import pieces
+from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
 DATA_ROWS = 6000  # rows of the data that the page shows
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
-ROW_NUMBER = "\0row"  # name of a temporary column
 T = TypeVar("T")
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
@@ -96,7 +92,7 @@ class OpenedRun:
 
     def _subject(self) -> Subject:
         found = self._new_subject()
-        _ = found.columns  # computed here, under the lock, because a cached property has no lock
+        _ = found.axes  # computed here, under the lock, because a cached property has no lock
         return found
 
     def _new_subject(self) -> Subject:
@@ -132,32 +128,16 @@ class OpenedRun:
     @property
     def table(self) -> Table | None:
         """The table that was fitted; None if it is missing or has changed."""
-        return self.once("table", self._noted_table)
+        return self.once("table", self._table)
 
-    def _noted_table(self) -> Table | None:
-        found, note = self._table()
-        if note:
-            self.notes.append(note)
-        return found
-
-    def _table(self) -> tuple[Table | None, str | None]:
-        if self.fitted is None:
-            return None, None
-        if not is_path(self.fitted.source):
-            return (
-                None,
-                "The fitted table came from a query, a URL or a pipe and is not read again: only the model is shown.",
-            )
-        source = Path(self.fitted.source)
-        if not source.exists():
-            return None, f"The fitted table {source.name} no longer exists: only the model is shown."
-        try:
-            table = open_table(source, self.fitted.reading)
-            if self.fitted.is_source(table):
-                return table, None
-        except (ValueError, OSError) as error:
-            return None, f"The fitted table cannot be read: {without_paths(str(error))}"
-        return None, f"The fitted table {source.name} has changed since the fit: only the model is shown."
+    def _table(self) -> Table | None:
+        if self.fitted is not None:
+            try:
+                return fitted_file(self.fitted)
+            except TableError as error:
+                reason = without_paths(str(error), Path(self.fitted.source))
+                self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
+        return None
 
     @property
     def data(self) -> DataRows | None:
@@ -170,16 +150,11 @@ class OpenedRun:
             return DataRows(y, np.zeros(len(y), np.bool_))
         if self.fitted is None or self.table is None:
             return None
-        chosen = RowSample(DATA_ROWS)
-        for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):
-            chosen.update(piece.batch.append_column(ROW_NUMBER, pa.array(piece.numbers)), piece.numbers)
-        rows = chosen.table().combine_chunks()
-        if not len(rows):
+        found = some_rows(self.fitted, self.table, DATA_ROWS)
+        if found is None:
             return None
-        numbers = rows.column(ROW_NUMBER).to_numpy()
-        rows = rows.drop_columns([ROW_NUMBER])
-        y = numbers_of(self.fitted, rows)
-        return DataRows(y, self.fitted.split.parts_of(numbers) == 0, rows.to_batches()[0])
+        rows, numbers = found
+        return DataRows(self.fitted.numbers(rows), self.fitted.split.parts_of(numbers) == 0, rows)
 
     def about(self) -> dict[str, Any]:
         """Return the facts about the run that every view needs first."""

@@ -201,7 +201,7 @@ def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float])
 
 def _scored_array(run: OpenedRun, path: Path) -> bytes:
     """Score a file with a flow over vectors. The columns of the file are the features, in order."""
-    names = [column.name for column in run.subject.columns]
+    names = [column.name for column in run.subject.axes]
     reading = Reading()
     if path.suffix in (".csv", ".tsv"):
         first = path.read_text(errors="replace").lstrip().partition("\n")[0]

@@ -42,7 +42,7 @@ def sampled(run: OpenedRun, question: Question) -> tuple[bytes, list[str]]:
     subject, fitted = run.subject, run.fitted
     if isinstance(subject, ArraySubject) or fitted is None:
         found, note = subject.meeting(n, conditions)  # type: ignore[attr-defined] # a run without a table is an array
-        return _csv_of(found, [column.name for column in subject.columns]), [note] if conditions else []
+        return _csv_of(found, [column.name for column in subject.axes]), [note] if conditions else []
     given: Given = {**subject.usual, **conditions}  # type: ignore[attr-defined] # subjects of tables have it
     if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
         batch, note = subject.table_meeting(n, conditions)

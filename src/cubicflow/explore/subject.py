@@ -15,14 +15,14 @@ import torch
 
 from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
 from cubicflow.explore.kept_rows import keeps_constraints
-from cubicflow.explore.shown_columns import ShownColumn, plain_column, shown_column
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.axes import Axis, array_axis, axis_of
 from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import CellEncoder, plain_numbers, with_gaps
+from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import set_of
@@ -43,7 +43,7 @@ Conditions = Mapping[str, object]  # from column names to a value, a list, a pai
 
 
 class Subject(ABC):
-    """A model behind the page. Rows are plain numbers (N, D) in the order of ``columns``.
+    """A model behind the page. Rows are plain numbers (N, D) in the order of ``axes``.
 
     A model with context columns draws rows for the contexts of the data. Without data, it draws rows for one usual
     context. Its answers to conditions are for one context: the values in the conditions, or else the usual values.
@@ -53,8 +53,8 @@ class Subject(ABC):
 
     @cached_property
     @abstractmethod
-    def columns(self) -> list[ShownColumn]:
-        """The modelled columns, with bins that fit rows drawn from the model."""
+    def axes(self) -> list[Axis]:
+        """The axes of the modelled columns. Their bins fit rows drawn from the model."""
 
     @abstractmethod
     def rows(self, n: int) -> Floats:
@@ -69,8 +69,8 @@ class Subject(ABC):
         """Return the distributions of all columns given conditions."""
 
     @property
-    def given(self) -> list[ShownColumn]:
-        """The context columns."""
+    def given(self) -> list[Axis]:
+        """The axes of the context columns."""
         return []
 
     def prepare(self) -> bool:
@@ -140,18 +140,18 @@ class ColumnsSubject(Subject):
         return found
 
     @cached_property
-    def columns(self) -> list[ShownColumn]:
+    def axes(self) -> list[Axis]:
         y = self.rows(FIRST_ROWS)
         cells = self.encoder.cells
-        return [shown_column(c, y[:, i], cells[c.name]) for i, c in enumerate(self.encoder.columns)]
+        return [axis_of(c, y[:, i], cells[c.name]) for i, c in enumerate(self.encoder.columns)]
 
     @property
-    def given(self) -> list[ShownColumn]:
-        return given_columns(self.fitted)
+    def given(self) -> list[Axis]:
+        return given_axes(self.fitted)
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
         given = {**self.usual, **conditions}
-        return Asker(self.fitted, self.columns, self.pool(conditions)).answer(given, refine=refine)
+        return Asker(self.fitted, self.axes, self.pool(conditions)).answer(given, refine=refine)
 
 
 class SampledSubject(Subject):
@@ -217,7 +217,7 @@ class SampledSubject(Subject):
             raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
         begun = rejected(y, {}, kept)
         rows, even = begun.particles.y, begun.log_weight
-        found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.columns)]
+        found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.axes)]
         share = math.exp(begun.log_probability)
         return Answer(found, share, share * begun.relative_error)
 
@@ -236,20 +236,20 @@ class FlowSubject(SampledSubject):
         return self._rows(n, {}) if self.contexts is None else self.contexts.rows(n)
 
     @cached_property
-    def columns(self) -> list[ShownColumn]:
+    def axes(self) -> list[Axis]:
         y = self.rows(FIRST_ROWS)
-        return [shown_column(c, y[:, i]) for i, c in enumerate(self.fitted.encoder.columns)]
+        return [axis_of(c, y[:, i]) for i, c in enumerate(self.fitted.encoder.columns)]
 
     @property
-    def given(self) -> list[ShownColumn]:
-        return given_columns(self.fitted)
+    def given(self) -> list[Axis]:
+        return given_axes(self.fitted)
 
     def context_of(self, conditions: Conditions) -> Conditions:
         return {**self.usual, **{name: v for name, v in conditions.items() if name in self.usual}}
 
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
         rows = self.fitted.sample(n, dict(self.context_of(conditions)), seed=seed)
-        return numbers_of(self.fitted, rows)
+        return self.fitted.numbers(rows)
 
     def table_meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
         """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
@@ -289,9 +289,9 @@ class ArraySubject(SampledSubject):
         self.names = ["x", "y"] if self.features == 2 else [f"x{i + 1}" for i in range(self.features)]
 
     @cached_property
-    def columns(self) -> list[ShownColumn]:
+    def axes(self) -> list[Axis]:
         y = self.rows(FIRST_ROWS)
-        return [plain_column(name, y[:, i]) for i, name in enumerate(self.names)]
+        return [array_axis(name, y[:, i]) for i, name in enumerate(self.names)]
 
     def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
         if self.flow.context_features:
@@ -327,19 +327,12 @@ class Contexts:
             if len(self._rows) < n:
                 like = self.like.take(pa.array(np.arange(n) % len(self.like)))
                 rows = self.fitted.sample_like(like, n, seed=0)
-                y = numbers_of(self.fitted, pa.Table.from_batches([rows]))
+                y = self.fitted.numbers(rows)
                 if self.fitted.constraints:
                     given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
                     y = y[keeps_constraints(self.fitted, y, given)]
                 self._rows = y
             return self._rows[:n]
-
-
-def numbers_of(fitted: FittedTable, rows: pa.Table) -> Floats:
-    """Return the plain numbers (N, D) of a table's rows: NaN for a missing value, inf for a value that the column
-    cannot hold."""
-    columns = fitted.encoder.columns
-    return np.column_stack([plain_numbers(c, rows.column(c.name).combine_chunks()) for c in columns])
 
 
 def usual_context(fitted: FittedTable) -> dict[str, object]:
@@ -356,8 +349,8 @@ def spelled(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def given_columns(fitted: FittedTable) -> list[ShownColumn]:
-    """Return the context columns as the page shows them."""
+def given_axes(fitted: FittedTable) -> list[Axis]:
+    """Return the axes of the context columns."""
     found = []
     for column in fitted.schema.context:
         y = np.zeros(1)
@@ -366,7 +359,7 @@ def given_columns(fitted: FittedTable) -> list[ShownColumn]:
             y = np.asarray(scale.inverse(np.linspace(0.02, 0.98, 97)))
         elif not isinstance(column, Levelled):
             y = column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
-        found.append(shown_column(column, y, is_given=True))
+        found.append(axis_of(column, y))
     return found
 
 

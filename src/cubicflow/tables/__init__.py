@@ -8,6 +8,7 @@ The main modules, each of which builds on those above it:
     schema/                                 the schema of a table and its inference, sets, used rows, the split
     encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
     model/                                  the model of columns: cells, networks, the law of a column, scores, samples
+    axes                                    the bins of a column, for histograms and conditional distributions
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
     fitted, fitting                         a fitted table: samples and scores; from a file to a run folder

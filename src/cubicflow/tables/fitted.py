@@ -23,7 +23,7 @@ from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model
 from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.encoder import Numbers, Scored, TableEncoder
 from cubicflow.tables.likelihood import flow_tensor, log_likelihood
-from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.cell_encoder import CellEncoder, plain_numbers
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
@@ -203,6 +203,14 @@ class FittedTable:
         if self.cells is None:
             raise TableError("this run is a flow, but the call needs a model of columns; fit one", "--model columns")
         return self.cells
+
+    def numbers(self, rows: pa.RecordBatch | pa.Table) -> Floats:
+        """Return the plain numbers (N, D) of the modelled columns, in the table's order: NaN for a missing value, inf
+        for a value that its column cannot hold.
+        """
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        columns = [(column, table.column(column.name).combine_chunks()) for column in self.schema.model]
+        return np.column_stack([plain_numbers(column, array) for column, array in columns])
 
     def scored(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:
         """Return the scores of rows that the encoder has read.

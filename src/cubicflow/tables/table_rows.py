@@ -19,7 +19,7 @@ from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
-from cubicflow.tables.read.stamps import file_changed
+from cubicflow.tables.read.file_checks import changed
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema.split import PARTS, Split, scramble
 from cubicflow.tables.schema.usable_rows import Missing, pieces
@@ -133,7 +133,7 @@ def load_numbers(
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
     if stop != rows:
-        raise file_changed(table.name, rows, stop)
+        raise changed(table.name, rows, stop)
     return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
 
 

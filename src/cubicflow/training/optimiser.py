@@ -24,6 +24,10 @@ class Weights:
         self.params = list(params)
         self.tensors = [param.detach() for param in params]
 
+    def by_param(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return views of tensors like ``tensors``, one with the shape of each parameter."""
+        return list(tensors)
+
     def forget_gradients(self) -> None:
         """Remove old gradients, so that the next backward pass does not add to them."""
         for param in self.params:

@@ -30,5 +30,10 @@ class Parts:
         """Return a version of ``step`` for many calls. ``notify`` shows a message to the user."""
         return step
 
+    def validation_sums(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:  # noqa: ARG002
+        """Return a version of ``step.validation_sums`` for many calls. Each call may overwrite the result of the call
+        before it."""
+        return step.validation_sums
+
 
 parts = hook("training", Parts)

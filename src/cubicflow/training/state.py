@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 
 import torch
@@ -21,7 +22,9 @@ class TrainingState(RunNumbers):
 
     Attributes:
         parts: the training step, with its flow, weights, optimiser and averages.
-        best: the flow's tensors at the best step.
+        best: the flow's tensors at the best step, by the names of its state dict.
+        best_tensors: the trained weights among them, in the layout of the step's weights: few tensors to copy.
+        others: the names of the rest, such as buffers.
     """
 
     best_loss: float
@@ -29,18 +32,27 @@ class TrainingState(RunNumbers):
     def __init__(self, step: Step) -> None:
         super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, math.inf)
         self.parts = step
-        self.best = {name: value.detach().clone() for name, value in step.flow.state_dict().items()}
+        self.best_tensors = [tensor.clone() for tensor in step.weights.tensors]
+        views = dict(zip(map(id, step.weights.params), step.weights.by_param(self.best_tensors), strict=True))
+        params = {name: views.get(id(param)) for name, param in step.flow.named_parameters(remove_duplicate=False)}
+        self.best, self.others = {}, []
+        for name, value in step.flow.state_dict().items():
+            if (view := params.get(name)) is None:
+                self.others.append(name)
+                view = value.detach().clone()
+            self.best[name] = view
 
     @torch.no_grad()
     def keep(self, weights: WeightsKind) -> None:
-        """Copy the flow's current tensors to ``best``, and record the step and the kind of weights.
-
-        Args:
-            weights: the kind of weights in the flow, ``"raw"`` or ``"averaged"``.
-        """
+        """Copy the flow's tensors, with these weights, to ``best``, and record the step and the kind of weights."""
         self.best_step, self.best_weights = self.step, weights
-        for name, value in self.parts.flow.state_dict().items():
-            self.best[name].copy_(value)
+        step = self.parts
+        with step.averages.in_place() if step.averages is not None and weights == AVERAGED else nullcontext():
+            for best, tensor in zip(self.best_tensors, step.weights.tensors, strict=True):
+                best.copy_(tensor)
+            now = step.flow.state_dict() if self.others else {}
+            for name in self.others:
+                self.best[name].copy_(now[name])
 
     def numbers(self) -> RunNumbers:
         """Return the numbers for a checkpoint. JSON has no infinite loss, so it becomes None."""

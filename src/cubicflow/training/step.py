@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,14 @@ from cubicflow.training.randomness import Randomness
 from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
+
+
+class Reading(NamedTuple):
+    """Logged values of a step: the sum of the losses since the last reading, the learning rate, the gradient's norm."""
+
+    loss_sum: float
+    learning_rate: float
+    gradient_norm: float
 
 
 class Step:
@@ -142,6 +150,18 @@ class Step:
         """Return the loss of every row, of shape (B,), detached from the graph."""
         with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
+
+    def read(self) -> Reading:
+        """Return the logged values. The program waits for the device once."""
+        values = (self.loss_sum, self.learning_rate, self.gradient_norm)
+        return Reading(*torch.stack([value.double() for value in values]).tolist())
+
+    @torch.no_grad()
+    def validation_sums(self, batch: Batch) -> Tensor:
+        """Return the weighted sum of the losses of the rows, and the sum of their weights: shape (2,), float64."""
+        losses = self.loss_of_rows(batch).double()  # (B,)
+        weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
+        return torch.stack([(weights * losses).sum(), weights.sum()])
 
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:

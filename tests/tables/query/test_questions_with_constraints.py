@@ -137,7 +137,7 @@ def test_the_page_agrees(case: Case, method: str) -> None:
     for given in questions(case):
         found = subject.answer({name: str(value) for name, value in given.items()})
         assert (found.effective_size == np.inf) == (method == "paths")
-        for column, answer in zip(subject.columns, found.columns, strict=True):
+        for column, answer in zip(subject.axes, found.columns, strict=True):
             masses, probability, unknown = expected(case, given, column.name)
             bins = column.bin_of(masses.index.to_numpy(np.float64))
             gap = np.abs(answer.masses[bins] - masses.to_numpy())

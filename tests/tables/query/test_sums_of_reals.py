@@ -43,7 +43,7 @@ def test_answers_samples_and_the_page_agree(fitted: FittedTable, given: list[str
         error = np.hypot(found.errors, np.sqrt(0.25 / len(rows)))
         assert (np.abs(found.values - [0.2, 0.5, 0.8]) <= 4 * error).all()
         if page is not None:
-            column, answer = subject.columns[place], page.columns[place]
+            column, answer = subject.axes[place], page.columns[place]
             assert column.name == name
             place = column.bin_of(rows[name].to_numpy())
             shares = np.bincount(place[place >= 0], minlength=column.bins + 1) / len(rows)

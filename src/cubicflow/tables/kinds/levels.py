@@ -100,9 +100,6 @@ class Levelled(Column):
     def likelihood_term(self) -> str:
         return f"mass of each of {len(self.levels)} values"
 
-    def axis_values(self, array: pa.Array) -> Floats:
-        return self.encode(array)
-
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(str(level) for level in self.levels)

@@ -25,8 +25,8 @@ from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
-from cubicflow.tables.read.text.csv_head import INDEX
 from cubicflow.tables.read.text.found_notations import detect_notations
+from cubicflow.tables.read.text.reading import INDEX
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.doubts import (
     huge_whole_numbers,
