@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from tests.explore.tables import joint
 
-from cubicflow.explore import answers
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError
+from cubicflow.tables.query import marginals
 from cubicflow.tables.query.pool import thinned
 
 QUESTIONS = (
@@ -43,7 +43,7 @@ def test_masses_agree_with_enumeration(
     question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way != "paths":
-        monkeypatch.setattr(answers, "MOST_PATHS", 0)
+        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
     found = subject.answer(question, refine=way == "refined")
     truth = joint(lists_run)
     rows = truth[met(truth, question)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
-from cubicflow.explore.kept_rows import keeps_constraints
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis, array_axis, axis_of
@@ -27,6 +25,8 @@ from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import read_conditions
+from cubicflow.tables.query.constraints import kept_rows
+from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.pool import Pool
 from cubicflow.tables.query.question import check_constant
 from cubicflow.tables.query.strategies import rejected
@@ -65,7 +65,7 @@ class Subject(ABC):
         return self.rows(DENSITY_ROWS)
 
     @abstractmethod
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         """Return the distributions of all columns given conditions."""
 
     @property
@@ -132,12 +132,8 @@ class ColumnsSubject(Subject):
 
     def _kept(self, pool: Pool) -> Floats:
         """Return the rows of a pool that keep the constraints of the fit."""
-        y = pool.walk.to_table(pool.all()[0])
-        if not self.fitted.constraints:
-            return y
-        _, given = self.encoder.context_from(self.usual, len(y))
-        found: Floats = y[keeps_constraints(self.fitted, y, given)]
-        return found
+        y, walk = pool.all()[0], self.fitted.question(self.usual).walk
+        return walk.to_table(y[walk.keeps(y)])
 
     @cached_property
     def axes(self) -> list[Axis]:
@@ -149,9 +145,9 @@ class ColumnsSubject(Subject):
     def given(self) -> list[Axis]:
         return given_axes(self.fitted)
 
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        given = {**self.usual, **conditions}
-        return Asker(self.fitted, self.axes, self.pool(conditions)).answer(given, refine=refine)
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
+        question = self.fitted.question({**self.usual, **conditions})
+        return marginals(question, self.axes, self.pool(conditions), refine=refine)
 
 
 class SampledSubject(Subject):
@@ -209,17 +205,13 @@ class SampledSubject(Subject):
             self._rows(min(2 * max(held, FIRST_ROWS), most), self._newest)
         return held < most // 2
 
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         n = REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS)
         y = self._rows(n, conditions)
         kept = self.kept(y, conditions)
         if not kept.any():
             raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
-        begun = rejected(y, {}, kept)
-        rows, even = begun.particles.y, begun.log_weight
-        found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.axes)]
-        share = math.exp(begun.log_probability)
-        return Answer(found, share, share * begun.relative_error)
+        return marginals_of_rows(rejected(y, {}, kept), self.axes)
 
 
 class FlowSubject(SampledSubject):
@@ -327,11 +319,12 @@ class Contexts:
             if len(self._rows) < n:
                 like = self.like.take(pa.array(np.arange(n) % len(self.like)))
                 rows = self.fitted.sample_like(like, n, seed=0)
-                y = self.fitted.numbers(rows)
-                if self.fitted.constraints:
-                    given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
-                    y = y[keeps_constraints(self.fitted, y, given)]
-                self._rows = y
+                table = pa.Table.from_batches([rows])
+                for column in self.fitted.schema.context:
+                    table = table.append_column(column.name, like.column(column.name))
+                batch = table.combine_chunks().to_batches()[0]
+                kept = kept_rows(self.fitted.constraints, batch, self.fitted.schema)
+                self._rows = self.fitted.numbers(rows)[kept]
             return self._rows[:n]
 
 

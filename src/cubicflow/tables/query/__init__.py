@@ -8,6 +8,7 @@ question        all conditions and constraints together: sets, computed columns,
 strategies      rows that meet a question: all paths, weighted particles, or the rows of a sample
 pool            the same from rows that were drawn before
 answer          one column given conditions: masses, density, quantiles, each with its error
+marginals       the distributions of all columns given a question, in the bins of their axes
 impute          filling the missing values of rows
 constraints     relations that hold in every row
 sample          rows that meet a question, keep constraints, or are drawn for given context

@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.model.coder import SetCells
 from cubicflow.tables.model.network import ColumnsModel
@@ -58,7 +57,7 @@ def fill_gaps(
     """
     walk = Walk(model, encoder, {}, present=True)
     walk.computed = computed_columns(walk, constraints)
-    sums = solved_columns(walk, constraints)
+    walk.checks, sums = checks_of(walk, constraints), solved_columns(walk, constraints)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
     first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)
@@ -66,25 +65,15 @@ def fill_gaps(
         members = np.flatnonzero(first == start)
         for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
             if len(chunk):
-                given = None if context is None else context[chunk]
-                walk.checks = checks_of(walk, constraints, _context_columns(walk, given, particles))
-                found[:, chunk] = _fill(walk, sums, rows[chunk], given, start, generator, draws, most_likely, particles)
+                walk.context = None if context is None else context[chunk]
+                found[:, chunk] = _fill(walk, sums, rows[chunk], start, generator, draws, most_likely, particles)
     return np.stack([walk.to_table(each) for each in found])
-
-
-def _context_columns(walk: Walk, context: Floats | None, particles: int) -> dict[str, pa.Array]:
-    """Return the context columns of the rows, with each value repeated for all particles of its row."""
-    if context is None:
-        return {}
-    columns = np.repeat(context, particles, axis=0).T
-    return {column.name: with_gaps(column, y) for column, y in zip(walk.encoder.schema.context, columns, strict=True)}
 
 
 def _fill(
     walk: Walk,
     sums: Sums,
     rows: Floats,
-    context: Floats | None,
     start: int,
     generator: torch.Generator,
     draws: int,
@@ -93,7 +82,6 @@ def _fill(
 ) -> Floats:
     """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
-    walk.context = context
     state = walk.begun(rows, start)
     walk.law(start, state)  # the first columns are embedded once for all particles of a row
     row_of = np.repeat(np.arange(count), particles)
@@ -142,7 +130,7 @@ def _solved(sums: Sums, i: int, y: Floats) -> Floats:
 def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
     """Give weight 0 to particles that break a constraint, in rows in which other particles keep it."""
     if i in walk.checks:
-        kept = (walk.checks[i](state.y) & np.isfinite(state.log_weight)).reshape(count, -1)
+        kept = (walk.checks[i](state.y, state.context) & np.isfinite(state.log_weight)).reshape(count, -1)
         kept |= ~kept.any(axis=1, keepdims=True)
         state.log_weight = np.where(kept.ravel(), state.log_weight, -math.inf)
 

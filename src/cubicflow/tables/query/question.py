@@ -21,7 +21,7 @@ from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
 from cubicflow.tables.query.constant_column import meets
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import checks_of, computed_columns
+from cubicflow.tables.query.sums import checks_of, computed_columns, out_of_reach
 from cubicflow.tables.query.walk import Walk
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Set
@@ -53,11 +53,11 @@ class Question:
         self.constraints = constraints
         self.conditions = read_conditions(given, encoder.schema)
         self.context_values = _context(encoder.schema, self.conditions)
-        context, self.context_columns = encoder.context_from(self.context_values, 1)
+        context, _ = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
         self.walk = Walk(model, encoder, sets, None if context is None else context[0], present=complete)
         self.walk.computed = computed_columns(self.walk, constraints)
-        self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
+        self.walk.checks = {} if drops else checks_of(self.walk, constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
                 raise TableError(
@@ -91,12 +91,17 @@ class Question:
         """Whether the probability is a density, because a condition is a single real number."""
         return any(self.walk.cells(i).is_density for i in self.walk.sets)
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the ranges of the columns show that no row keeps the constraints."""
+        return out_of_reach(self.walk, self.constraints)
+
     # --- errors ---
 
     @property
     def asked(self) -> str:
         """The conditions and constraints as text for messages."""
-        limits = f"constraints {some([each.text for each in self.constraints])}" if self.walk.checks else ""
+        limits = f"constraints {some([each.text for each in self.constraints])}" if self.constraints else ""
         return " with ".join(part for part in (texts_of(self.conditions), limits) if part)
 
     def impossible(self) -> TableError:

@@ -92,18 +92,16 @@ class Begun:
             return math.inf
         return math.sqrt(max(self.drawn / self.effective_size - 1, 0.0) / (self.drawn - 1))
 
+    def column(self, i: int) -> tuple[Floats, Floats]:
+        """Return the plain numbers of column i in the rows that tell most about it, and their log weights."""
+        if self.early is not None and i < self.before:
+            return self.early[0][:, i], self.early[1]
+        return self.particles.y[:, i], self.particles.log_weight
+
     @property
     def exact_error(self) -> float | None:
         """The relative error of all paths; None for drawn rows."""
         return self.relative_error if self.is_exact else None
-
-    @property
-    def shares(self) -> Floats:
-        """Weights of the particles that sum to 1."""
-        log_weight = self.particles.log_weight
-        w = np.exp(log_weight - log_weight.max())
-        found: Floats = w / w.sum()
-        return found
 
 
 class Strategy(ABC):
@@ -152,6 +150,8 @@ class Enumerate(Strategy):
     def paths(self, question: Question, stop: int) -> Begun | None:
         """Return every path through columns 0 .. ``stop`` - 1; None if a column has no list, or for too many paths."""
         walk, most = question.walk, MOST_PATHS if self.most is None else self.most
+        if question.is_impossible:
+            return Begun(walk.start(0), stop)
         lists = _lists(walk, stop, most)
         if lists is None:
             return None
@@ -187,8 +187,8 @@ class Enumerate(Strategy):
         if last < 0 or walk.is_determined(last) or last in walk.checks:
             return self.paths(question, last + 1)
         found = self.paths(question, last)
-        if found is None:
-            return None
+        if found is None or not len(found.particles):
+            return found
         particles = found.particles
         particles.log_weight = particles.log_weight + walk.law(last, particles).log_mass(walk.cells(last))
         return found

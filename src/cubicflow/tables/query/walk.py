@@ -34,7 +34,7 @@ from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.usable_numbers import check_drawn
 
 Computed = Callable[[Floats], Floats]
-Check = Callable[[Floats], NDArray[np.bool_]]
+Check = Callable[[Floats, Floats | None], NDArray[np.bool_]]
 
 
 class Tilt(NamedTuple):
@@ -90,7 +90,8 @@ class Walk:
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
             order, and return inf for rows in which the column must be drawn.
         checks: functions that return which rows keep the constraints whose last column is column i. They take plain
-            numbers (N, D) in the model's order. The weight of the other rows becomes 0 at column i.
+            numbers (N, D) in the model's order, and those of the context columns (N, C). The weight of the other rows
+            becomes 0 at column i.
         present: whether every column is drawn given that it is not missing.
     """
 
@@ -210,16 +211,18 @@ class Walk:
 
     def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
         """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
-        kept = np.ones(len(y), np.bool_)
+        kept, context = np.ones(len(y), np.bool_), self.start(len(y)).context
         for i, check in self.checks.items():
             if stop is None or i < stop:
-                kept &= check(y)
+                kept &= check(y, context)
         return kept
 
     def check(self, particles: Particles, i: int) -> None:
         """Set the weight of particles that break a constraint at column i to 0. The particles are changed in place."""
         if i in self.checks:
-            particles.log_weight = np.where(self.checks[i](particles.y), particles.log_weight, -math.inf)
+            particles.log_weight = np.where(
+                self.checks[i](particles.y, particles.context), particles.log_weight, -math.inf
+            )
 
     def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
         """Set column i of every particle and add the log weights. The particles are changed in place."""
