@@ -20,7 +20,6 @@ from cubicflow.tables.model.cell_encoder import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
 from cubicflow.tables.query.walk import Check, Computed, Walk
 
-
 # how the sum of all rows must miss the bound, for no row to keep a comparison
 SIDES = {"=": ("above", "below"), "<": ("above",), "<=": ("above",), ">": ("below",), ">=": ("below",)}
 
