@@ -16,7 +16,7 @@ from cubicflow.explore.subject import ArraySubject, ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis
-from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.judging.judgement import read_judgement
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.query.marginals import Marginals
 from cubicflow.tables.run.scored_parts import score_some
