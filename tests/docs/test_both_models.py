@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from cubicflow.cli import main
+from cubicflow.tables.judging import measures
 
 from .test_pages import COMMAND, INLINE, ROOT, TOO_LONG
 
