@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis, array_axis, axis_of
@@ -23,12 +24,11 @@ from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.constraints import kept_rows
 from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.pool import Pool
-from cubicflow.tables.query.question import check_constant
 from cubicflow.tables.query.strategies import rejected
 from cubicflow.tables.table_error import TableError
 
@@ -147,7 +147,7 @@ class ColumnsSubject(Subject):
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         question = self.fitted.question({**self.usual, **conditions})
-        return marginals(question, self.axes, self.pool(conditions), refine=refine)
+        return marginals(question, self.axes, self.pool(conditions), refine=refine, between=raise_if_abandoned)
 
 
 class SampledSubject(Subject):
@@ -256,7 +256,7 @@ class FlowSubject(SampledSubject):
         for condition in read_conditions(on_modelled, self.fitted.schema):
             column = self.fitted.schema[condition.column]
             if column.role == "constant":
-                check_constant(self.fitted.schema, condition)
+                check_constant(condition, column)
                 continue
             if condition.column not in names:
                 raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")

@@ -9,7 +9,7 @@ has a standard error.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +58,13 @@ class Marginals:
 
 
 def marginals(
-    question: Question, axes: Sequence[Axis], pool: Pool, *, refine: bool = False, seed: int = 0
+    question: Question,
+    axes: Sequence[Axis],
+    pool: Pool,
+    *,
+    refine: bool = False,
+    seed: int = 0,
+    between: Callable[[], None] = lambda: None,
 ) -> Marginals:
     """Return the distributions of all columns given a question, in the bins of their axes.
 
@@ -68,6 +74,7 @@ def marginals(
         pool: rows drawn from the model, at least one chunk.
         refine: whether weighted particles answer instead of the pool.
         seed: the seed of rows that are drawn for the answer.
+        between: a function that ``refine`` calls again and again. An error that it raises ends the answer.
 
     Raises:
         TableError: the conditions are impossible, or too rare to refine.
@@ -79,7 +86,7 @@ def marginals(
     if begun is None and not walk.sets:
         found = _of_pool(question, axes, pool)
     else:
-        begun = begun or ask(question, [paths, DrawParticles() if refine else pool], 0, ENOUGH, generator)
+        begun = begun or ask(question, [paths, DrawParticles(between) if refine else pool], 0, ENOUGH, generator)
         if begun.log_probability == -math.inf:
             raise question.impossible()
         found = [counted(axes[i], *begun.column(i), begun.exact_error) for i in range(begun.stop)]

@@ -13,13 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cubicflow.tables.arrow_types import shown
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
-from cubicflow.tables.query.constant_column import meets
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import checks_of, computed_columns, out_of_reach
 from cubicflow.tables.query.walk import Walk
@@ -141,7 +139,7 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
     for condition in conditions:
         column = column_of(encoder.schema, condition)
         if column.role == "constant":
-            check_constant(encoder.schema, condition)
+            check_constant(condition, column)
         if column.role != "model":
             continue
         new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
@@ -154,16 +152,6 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
             )
         sets[column.name] = new
     return {encoder.order.index(name): each for name, each in sets.items()}
-
-
-def check_constant(schema: Schema, condition: Condition) -> None:
-    """Raise TableError if the value of a constant column does not meet a condition."""
-    column = schema[condition.column]
-    if not meets(column, condition):
-        value = shown(column.decode(np.zeros(1)))[0]
-        raise TableError(
-            f"condition {condition.text!r}: column {column.name!r} is always {value}; leave the condition out"
-        )
 
 
 def _with_determinants(encoder: CellEncoder, sets: dict[int, Set], conditions: Sequence[Condition]) -> dict[int, Set]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -218,8 +218,14 @@ def _lists(walk: Walk, stop: int, most: int) -> list[SetCells | None] | None:
 # --- particles ---
 
 
+@dataclass(frozen=True)
 class DrawParticles(Strategy):
-    """Weighted rows that are drawn column by column inside the sets."""
+    """Weighted rows that are drawn column by column inside the sets.
+
+    ``between`` is called before each part of the rows. An error that it raises ends the strategy.
+    """
+
+    between: Callable[[], None] = lambda: None
 
     def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:
         """Return particles with an effective size of ``size``, or less if MOST_PARTICLES do not reach it."""
@@ -228,12 +234,13 @@ class DrawParticles(Strategy):
         first = Begun(walk.run(PILOT, stop, generator), stop, PILOT)
         best = first
         if 0 < first.effective_size < ENOUGH * PILOT and size * PILOT > first.effective_size * AT_ONCE:
-            best = _tilted(walk, first, generator)
+            best = self._tilted(walk, first, generator)
         parts = [best.particles]
         drawn, reached = len(best.particles), best.effective_size
         while reached < size and drawn < MOST_PARTICLES:
             more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
             chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
+            self.between()
             parts.append(walk.run(chunk, stop, generator))
             drawn += chunk
             reached = effective_size(np.concatenate([part.log_weight for part in parts]))
@@ -242,31 +249,31 @@ class DrawParticles(Strategy):
             raise too_rare(question, first, found)
         return found
 
+    def _tilted(self, walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
+        """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
 
-def _tilted(walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
-    """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
-
-    The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
-    """
-    best, tilts = first, walk.tilts
-    current = first
-    for _ in range(MOST_TILTS):
-        improved = improved_tilts(walk, current.particles)
-        if improved is walk.tilts:  # no column would gain
-            break
-        walk.tilts = improved
-        current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
-        if not current.effective_size:
-            break
-        # A larger probability means that earlier rounds missed rows with much of the probability.
-        missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
-        share = current.effective_size / TRIED
-        if missed or share > best.effective_size / len(best.particles):
-            best, tilts = current, walk.tilts
-        if best.effective_size >= ENOUGH * len(best.particles):
-            break
-    walk.tilts = tilts
-    return best
+        The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
+        """
+        best, tilts = first, walk.tilts
+        current = first
+        for _ in range(MOST_TILTS):
+            improved = improved_tilts(walk, current.particles)
+            if improved is walk.tilts:  # no column would gain
+                break
+            walk.tilts = improved
+            self.between()
+            current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
+            if not current.effective_size:
+                break
+            # A larger probability means that earlier rounds missed rows with much of the probability.
+            missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
+            share = current.effective_size / TRIED
+            if missed or share > best.effective_size / len(best.particles):
+                best, tilts = current, walk.tilts
+            if best.effective_size >= ENOUGH * len(best.particles):
+                break
+        walk.tilts = tilts
+        return best
 
 
 def too_rare(question: Question, plain: Begun, found: Begun) -> TableError:
