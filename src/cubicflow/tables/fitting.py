@@ -38,7 +38,7 @@ from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
-from cubicflow.training.run_folder import check_folder
+from cubicflow.training.run_folder import RunFolder
 
 MODELS = ("columns", "flow")
 FLOW_CHOSEN = (
@@ -116,7 +116,7 @@ def fit_table(
     config = TrainingConfig.make(**training)  # raises for an unknown setting before the table is read
     requested_split = split_from(split, config.seed)
     check_start(start, run)
-    check_folder(run, may_exist=resume or overwrite)  # raises before the table is read
+    RunFolder(run).check(resume=resume, overwrite=overwrite)  # raises before the table is read
     table = open_table(data, reading)
     check_reading(table, reading)
     temporary = run.absolute().parent if run.absolute().parent.is_dir() else None  # folder for temporary files

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
+from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.maps import Moments
-from cubicflow.tables.schema.split import scramble
 
 ROWS_AT_ONCE = 1 << 12
 OFFSETS = 16  # offsets of a row over which its probability is averaged

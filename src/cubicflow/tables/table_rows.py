@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.row_summary import ContentDigest
-from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
+from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order
+from cubicflow.seeds import Stream, derive_seed, scramble
 from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
 from cubicflow.tables.read.file_checks import changed
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.schema.split import PARTS, Split, scramble
+from cubicflow.tables.schema.split import PARTS, Split
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
-NOISE = 11  # key that separates this noise from other random numbers of the same seed
 
 
 class TableRows(IndexedRows):
@@ -57,7 +57,7 @@ class TableRows(IndexedRows):
         for group in range(first - first % group_batches, last, group_batches):
             stop = min(group + group_batches, last)
             part = rows[group * order.batch_size : stop * order.batch_size]
-            generator = np.random.default_rng(derive_seed(order.seed, NOISE, epoch, group))
+            generator = np.random.default_rng(derive_seed(order.seed, Stream.NOISE, epoch, group))
             encoded = self._encode(self.numbers[part], self.encoder.noise(len(part), generator))
             for i in range(max(first, group), stop):
                 place = slice((i - group) * order.batch_size, (i - group + 1) * order.batch_size)

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import NoColumns, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.progress import Progress, make_progress
+from cubicflow.seeds import Stream, derive_seed
 from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
@@ -38,7 +39,6 @@ READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waitin
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
 RESUME = "the same call with resume=True, or the same command with --resume"
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
-INITIALISE, STEP = 3, 4  # keys that separate the random streams of one seed
 
 
 @dataclass
@@ -196,7 +196,7 @@ def train_to_the_end(
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
-        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.INITIALISE, processes.rank)):
             step.initialise(first.to(processes.device, step.dtype))
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
@@ -219,7 +219,7 @@ def train_to_the_end(
         batch = next(batches).to(processes.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
         ema_weight = averaging_weight(config.average_decay or 0.0, state.step)
         step.set_rates(learning_rate(config, state.step, state.elapsed), ema_weight)
-        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.STEP, state.step, processes.rank)):
             take_step(batch)
         state.step += 1
         if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
@@ -318,7 +318,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
         folder.save(state.tensors(), state.numbers())
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
     batch = next(endless(rows, order, number)).to(step.processes.device, step.dtype)
-    with step.randomness.seeded(derive_seed(order.seed, STEP, number, order.rank)):
+    with step.randomness.seeded(derive_seed(order.seed, Stream.STEP, number, order.rank)):
         cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
 
