@@ -14,7 +14,7 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.plots.learned_splines import POINTS, ROWS, Bent, first_flow, layers_of, most_bent
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import TableEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 
 PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn
@@ -96,11 +96,11 @@ def _flow_inputs(run: OpenedRun) -> Floats:
     if run.fitted is None:
         return y
     encoder = run.fitted.encoder
-    if not isinstance(encoder, TableEncoder):
-        raise TypeError(f"a flow needs a TableEncoder, got {type(encoder).__name__}")
+    if not isinstance(encoder, FlowEncoder):
+        raise TypeError(f"a flow needs a FlowEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
-    return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
+    return encoder.inputs(y, encoder.noise(len(y), generator))
 
 
 def _lines(rows: Floats) -> Floats:

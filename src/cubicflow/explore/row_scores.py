@@ -29,8 +29,9 @@ from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.read.table import in_memory
 
 MOST_BYTES = 16 << 20  # largest upload, in bytes
@@ -156,7 +157,7 @@ def _explained(
         found[whole] = fitted.scored(numbers).terms
         typical = run.once("reference conditionals", lambda: _reference_conditionals(fitted, run))
         return cells, found, np.stack([percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])], axis=1)
-    if fitted.encoder.mass_features or fitted.schema.context or not isinstance(fitted.encoder, TableEncoder):
+    if fitted.encoder.noise_features or fitted.schema.context or not isinstance(fitted.encoder, FlowEncoder):
         return cells, None, None
     some = whole[:EXPLAINED_ROWS]
     x, _ = fitted.encoder.to_flow(numbers.y[:EXPLAINED_ROWS])

@@ -17,13 +17,13 @@ from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis, array_axis, axis_of
-from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import table_rows, with_gaps
 from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.constraints import kept_rows
@@ -359,9 +359,10 @@ def given_axes(fitted: FittedTable) -> list[Axis]:
 def _usual(column: Column, cells: CellEncoder | None) -> object:
     if isinstance(column, Levelled):
         return column.labels[0]
-    y = column.needed_map.inverse(np.zeros(1))
     if cells is not None and not isinstance(own := cells.cells[column.name], WordCells):
         y = own.scale.inverse(np.array([0.5]))  # type: ignore[attr-defined] # columns of numbers have a scale
+    else:
+        y = column.needed_map.inverse(np.zeros(1))
     return with_gaps(column, np.floor(y) if column.counts_mass else y)[0].as_py()
 
 

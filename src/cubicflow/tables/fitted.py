@@ -21,12 +21,12 @@ from cubicflow.arguments import whole_number
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
-from cubicflow.tables.encoder import Numbers, Scored, TableEncoder
-from cubicflow.tables.likelihood import flow_tensor, log_likelihood
-from cubicflow.tables.model.cell_encoder import CellEncoder, plain_numbers
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
 from cubicflow.tables.query.conditions import Given, context_values
@@ -161,12 +161,21 @@ class FittedTable:
             known = "marginals" in section
             independent = IndependentColumns.from_json(section["marginals"], schema.model) if known else None
             constraints = constraints_from_json(section.get("constraints", []), schema)
+            odd = None if "columns" in section else first_not_number(schema.model)
             if "columns" in section:
                 cells = CellEncoder.from_json(schema, section["columns"])
+            elif odd is None:
+                FlowEncoder(schema)  # raises for a column without a map
         except Exception as error:  # of any type: the file is untrusted
             raise FlowFileError(
                 path, f"invalid table section: {str(error)[:LONGEST_REASON]}; restore the file, or fit again"
             ) from None
+        if odd is not None:
+            raise FlowFileError(
+                path,
+                f"this run is a flow, but its column {odd.name!r} is {odd.kind}, and this version has flows of "
+                "numbers only; fit the table again, by a model of columns",
+            )
         source, fingerprint, parts = (section.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(fingerprint, str) or not counted:
@@ -193,9 +202,9 @@ class FittedTable:
         return _unpickled, (self.to_json(), pack(self.flow))
 
     @cached_property
-    def encoder(self) -> TableEncoder | CellEncoder:
+    def encoder(self) -> FlowEncoder | CellEncoder:
         """The conversion between rows of the table and the model's matrices."""
-        return TableEncoder(self.schema) if self.cells is None else self.cells
+        return FlowEncoder(self.schema) if self.cells is None else self.cells
 
     @property
     def needed_cells(self) -> CellEncoder:
@@ -342,19 +351,18 @@ class FittedTable:
     def draw(
         self, n: int, context: NDArray[np.float64] | None, generator: torch.Generator, temperature: float = 1.0
     ) -> NDArray[np.float64]:
-        """Draw n rows in the form that the encoder decodes: outputs of a flow, or plain numbers that keep the sums of
-        the fit."""
+        """Draw n rows as plain numbers. A model of columns keeps the sums of the fit."""
         if isinstance(self.flow, ColumnsModel):
             rules: dict[str, Any] = {"constraints": self.constraints}
             return sample.draw_rows(self.flow, self.needed_cells, n, context, generator, **rules)
-        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
-        if context is None:
+        encoder = FlowEncoder(self.schema)
+        features, options = encoder.context_inputs(context), {"temperature": temperature, "generator": generator}
+        if features is None:
             x = self.flow.sample(n, **options)
         else:
-            x = self.flow.sample(1, flow_tensor(self.flow, context), **options)[0]
+            x = self.flow.sample(1, flow_tensor(self.flow, features), **options)[0]
         check_drawn(x)
-        found: Floats = x.double().cpu().numpy()
-        return found
+        return encoder.numbers(x.double().cpu().numpy())
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
@@ -491,7 +499,7 @@ def score_all(
 
 def score_numbers(
     flow: Flow | Mixture | ColumnsModel,
-    encoder: TableEncoder | CellEncoder,
+    encoder: FlowEncoder | CellEncoder,
     numbers: Numbers,
     *,
     observed_only: bool = False,

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import plain_numbers, with_gaps
 from cubicflow.tables.model.cells import NumberCells
+from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
 from cubicflow.tables.query.walk import effective_size

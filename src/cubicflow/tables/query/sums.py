@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import with_gaps
+from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
 from cubicflow.tables.query.walk import Check, Computed, Walk
 
