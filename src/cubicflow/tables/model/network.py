@@ -37,8 +37,8 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks, Memory
 from cubicflow.tables.model.masses import (
@@ -280,6 +280,18 @@ class ColumnsModel(nn.Module):
         if self.shapes[i]:
             place = place_of(place, self.splines[i](hidden).to(uniform.dtype), closed=i in self.circles)
         return outcome, place
+
+    def next_cells(self, x: Tensor, uniform: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return an outcome and a place on [0, 1] for every column, given the cells before it: (N, D) and (N, D).
+
+        ``uniform`` has two numbers in [0, 1) for each column, (N, 2 D), in the precision of the result.
+        """
+        cells = self._cells(x, context)
+        hidden, kinds = self._hidden(cells), cells[:, self._num_context :, 0].long()
+        columns = range(len(self.outcomes))
+        drawn = [self.draw(i, hidden[:, i], kinds, uniform[:, 2 * i : 2 * i + 2]) for i in columns]
+        outcomes, places = zip(*drawn, strict=True)
+        return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
 
     # --- tokens ---
 
