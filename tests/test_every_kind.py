@@ -276,7 +276,7 @@ def all_values(kinds: Fitted, name: str) -> np.ndarray:
     elif column.is_circle:
         y = np.arange(column.turn[1])
     else:
-        y = np.arange(max(own.scale.limits[0], own.scale.edges[0] - 30), own.scale.edges[-1] + 30)
+        y = np.arange(max(own.scale.limits[0], own.scale.edges[0] - 300), own.scale.edges[-1] + 300)
     return np.append(y, [np.nan] * own.gaps)
 
 

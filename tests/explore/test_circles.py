@@ -80,7 +80,7 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSu
     """The answer without conditions is the mean of the laws, which the pool keeps in float32."""
     pool: Pool = subject.pool()
     found = subject.answer({})
-    y, _ = pool.all()
+    y = pool.y
     rows = y[:4096]
     i = pool.encoder.order.index("wind")
     begun = pool.walk.begun(rows, i)
@@ -100,7 +100,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
         i = pool.encoder.order.index(name)
-        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.coders[i].cells.closed
+        params, closed = pool.law(i, slice(ROWS)).params, pool.walk.coders[i].cells.closed
         masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)

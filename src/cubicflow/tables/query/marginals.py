@@ -165,8 +165,7 @@ def _drawn_on(walk: Walk, axes: Sequence[Axis], begun: Begun, generator: torch.G
 
 def _of_pool(question: Question, axes: Sequence[Axis], pool: Pool) -> list[Marginal]:
     """Return the answers without conditions, from the pool's first rows and the distributions of their cells."""
-    y, laws = pool.all()
-    walk, found = question.walk, []
+    y, walk, found = pool.y, question.walk, []
     rows = np.arange(min(len(y), 2 * COUNTED if walk.checks else COUNTED))
     rows = rows[walk.keeps(y[rows])]
     if not len(rows):
@@ -176,7 +175,7 @@ def _of_pool(question: Question, axes: Sequence[Axis], pool: Pool) -> list[Margi
         if i <= walk.last or walk.is_determined(i):
             found.append(counted(axis, y[rows, i], equal))
         else:
-            found.append(averaged(axis, laws[i].take(rows), Means(equal, None), axis.quantiles(y[rows, i])))
+            found.append(averaged(axis, pool.law(i, rows), Means(equal, None), axis.quantiles(y[rows, i])))
     return found
 
 
@@ -187,5 +186,5 @@ def _kept(question: Question, pool: Pool) -> Begun | None:
     kept = question.unconditioned()
     if (exact := Enumerate(MOST_PATHS).paths(kept, kept.walk.last + 1)) is not None:
         return exact
-    y = pool.all()[0][:FIRST_ROWS]
+    y = pool.y[:FIRST_ROWS]
     return rejected(y, {}, kept.walk.keeps(y))

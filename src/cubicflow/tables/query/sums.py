@@ -163,13 +163,13 @@ def _range(walk: Walk, name: str) -> tuple[float, float] | None:
             return None
         y = np.array([within.ends.min(), within.ends.max()])
         if not column.counts_mass:
-            low, high = walk.coders[i].cells.scale.limits
+            low, high = walk.coders[i].cells.scale.limits  # type: ignore[attr-defined] # cells of numbers have a scale
             return max(y[0], low), min(y[1], high)
         if isinstance(column, Levelled):
             codes = np.arange(float(len(column.levels)))
             y = codes[within.contains(codes)]
-    elif column.role == "context":
-        y = walk.start().context[:, [each.name for each in walk.encoder.schema.context].index(name)]
+    elif column.role == "context" and walk.context is not None:
+        y = np.atleast_2d(walk.context)[:, [each.name for each in walk.encoder.schema.context].index(name)]
     values = _values(walk, name, y)
     return None if np.isnan(values).any() else (values.min(), values.max())
 
