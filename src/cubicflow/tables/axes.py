@@ -26,6 +26,7 @@ from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.schema.sets import Set
+from cubicflow.weights import weighted_quantiles
 
 MOST_BINS = 48  # largest number of bins of a column of numbers
 MOST_BARS = 24  # largest number of values with their own bar
@@ -151,10 +152,8 @@ class Axis:
             known &= weights > 0
         if self.is_list or not known.any():
             return np.full(len(QUANTILES), np.nan)
-        order = np.argsort(y[known], kind="stable")
-        below = np.cumsum(np.ones(len(order)) if weights is None else weights[known][order])
-        place = np.searchsorted(below, np.asarray(QUANTILES) * below[-1]).clip(max=len(order) - 1)
-        return self.shown(y[known][order][place])
+        mass = np.ones(known.sum()) if weights is None else weights[known]
+        return self.shown(weighted_quantiles(y[known], mass, np.asarray(QUANTILES) * mass.sum()))
 
 
 def axis_of(

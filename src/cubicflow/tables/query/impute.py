@@ -29,7 +29,7 @@ from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.query.walk import Computed, Particles, Walk
 from cubicflow.tables.schema.sets import Set
-from cubicflow.weights import systematic
+from cubicflow.weights import systematic, weighted_quantiles
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -210,9 +210,4 @@ def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
         np.add.at(votes, (np.arange(len(y))[:, None], levels), w)
         best: Floats = votes.argmax(axis=1).astype(np.float64)
         return best
-    order = np.argsort(y, axis=1)
-    ends = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
-    middle = (ends < 0.5).sum(axis=1).clip(max=y.shape[1] - 1)
-    sorted_y = np.take_along_axis(y, order, axis=1)
-    found: Floats = np.take_along_axis(sorted_y, middle[:, None], axis=1)[:, 0]
-    return found
+    return weighted_quantiles(y, w, np.full((len(y), 1), 0.5))[:, 0]
