@@ -20,7 +20,7 @@ from cubicflow.data.symmetries import Symmetries
 from cubicflow.files import replacing, write_atomically
 from cubicflow.training import FitResult, TrainingConfig, TrainingInterrupted, fit
 from cubicflow.training.distributed import choose_device
-from cubicflow.training.run_folder import forget_run
+from cubicflow.training.run_folder import RunFolder
 from paper.deadline import Deadline
 from paper.recipe_files import Settings
 
@@ -127,7 +127,7 @@ class Request:
         if not self.overwrite or self.deadline.over():
             return
         for run in (folder / "run", *sorted((folder / "runs").glob("*"))):
-            forget_run(run)
+            RunFolder(run).forget()
 
     @property
     def first_seed(self) -> int:

@@ -12,7 +12,7 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.terminal import say
 
-PARTS = "splines, training, densities, start, one-pass or scaling"
+PARTS = "splines, training, fit, densities, start, one-pass or scaling"
 
 
 def main() -> None:
@@ -37,9 +37,9 @@ def speed(
 ) -> None:
     r"""Measure the speed of cubicflow on this machine, and compare it with other packages.
 
-    The command measures splines, training steps, densities, samples, and the time from the start of a process to its
-    first step. nflows, zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]". All
-    packages take turns in one run.
+    The command measures splines, training steps, a fit, densities, samples, and the time from the start of a process to
+    its first step. nflows, zuko and normflows are measured too if they are installed: pip install "cubicflow\[bench]".
+    All packages take turns in one run.
 
     Example: python -m benchmarks.speed -o speed --only splines,training
     """

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks.speed import workloads
+from benchmarks.speed.fit import speed_of_fit
 from benchmarks.speed.kernels import compile_ahead
 from benchmarks.speed.start import starts
 from benchmarks.speed.timing import Measurement
@@ -62,6 +63,15 @@ def _training(device: torch.device, seconds: float, quick: bool) -> Iterator[Mea
         yield from workloads.training_step(device, features=features, batch=512, seconds=seconds, **POWER_MODEL)
 
 
+def _fit(device: torch.device, _seconds: float, quick: bool) -> Iterator[Measurement]:
+    """Measure a whole fit, from its own metrics."""
+    steps, every = (12, 6) if quick else (8_000, 2_000) if device.type == "cuda" else (60, 30)
+    sizes = {"rows": 4_096, "validation_rows": 512} if quick else {}
+    for name, took in speed_of_fit(device.type, steps=steps, validate_every=every, **sizes).items():
+        work = f"fit: {name}, D = 6, batch 512"
+        yield Measurement(work, workloads.OURS, device.type, took, took, took, repeats=1)
+
+
 def _densities(device: torch.device, seconds: float, quick: bool) -> Iterator[Measurement]:
     rows = 2**10 if quick else 2**20 if device.type == "cuda" else 2**14
     yield from workloads.densities_and_samples(device, features=6, rows=rows, seconds=2 * seconds, **POWER_MODEL)
@@ -101,6 +111,7 @@ def _along(curve: str, at: int, points: Iterable[Measurement]) -> Iterator[Measu
 PART_RUNS: dict[str, Callable[[torch.device, float, bool], Iterator[Measurement]]] = {
     "splines": _splines,
     "training": _training,
+    "fit": _fit,
     "start": _start,
     "scaling": _scaling,
     "densities": _densities,

@@ -20,7 +20,7 @@ from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plan
 from cubicflow.progress import clock, make_progress
 from cubicflow.training import fit
 from cubicflow.training.metrics_file import read_metrics
-from cubicflow.training.run_folder import forget_run
+from cubicflow.training.run_folder import RunFolder
 
 POINTS = 1_000_000
 TEST_POINTS = 50_000
@@ -42,7 +42,7 @@ def main(folder: Path, seconds: float) -> None:
         flush=True,
     )
     for run in RUNS.values():
-        forget_run(folder / run)  # its metrics are not those of this call
+        RunFolder(folder / run).forget()  # its metrics are not those of this call
     with ProcessPoolExecutor(len(DENSITIES), mp_context=get_context("spawn")) as pool:
         fits = {name: pool.submit(fit_density, name, seconds, folder) for name in DENSITIES}
         show_progress(fits, seconds, folder)

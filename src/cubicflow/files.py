@@ -9,14 +9,14 @@ import errno
 import os
 import re
 import secrets
-import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}", re.DOTALL)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system that cannot lock files
 
 
@@ -62,8 +62,9 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
     """Replace several files, or no file. Yields a function that opens a new file for a path, as in :func:`replacing`.
 
     The new files are complete before the first path changes. If the block raises, no path changes. If a path cannot be
-    replaced, the paths before it get their old files back. A process that is killed between two renames leaves the
-    paths before it with new files, and the paths after it with old files.
+    replaced, all paths get their old files back. Old and new files never stand beside each other: if there are several
+    files, all old files get temporary names before the first new file gets its name. So a process that is killed in
+    between leaves paths without a file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,35 +79,40 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
     [True, True]
     """
     new: dict[Path, Path] = {}  # temporary files by path
-    old: dict[Path, Path | None] = {}  # second names of the old files, None for a path without a file
+    old: dict[Path, Path] = {}  # temporary names of old files by path
 
     @contextmanager
     def new_file(path: Path) -> Iterator[BinaryIO]:
-        new[path] = _temporary(path)
+        new[path] = path.with_name(temporary_name(path.name))
         with new[path].open("x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # without fsync, the renamed file could be empty after a power cut
 
+    def replace() -> None:
+        if len(new) > 1:  # a single rename replaces its file or fails
+            for path in filter(os.path.lexists, new):
+                if path.is_dir():  # a folder could be renamed
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                old[path] = path.with_name(temporary_name(path.name))
+                path.rename(old[path])
+        for path, temporary in new.items():
+            temporary.replace(path)
+
     try:
         yield new_file
         try:
-            for path, temporary in new.items():
-                if len(new) > 1:  # a single rename replaces its file or fails
-                    old[path] = _second_name(path)
-                temporary.replace(path)
+            replace()
         except BaseException:
-            for path, kept in old.items():
-                replaced = not new[path].exists()
-                if kept is None and replaced:
-                    path.unlink(missing_ok=True)
-                elif kept is not None and replaced:
-                    kept.replace(path)
-                elif kept is not None:
-                    kept.unlink()
+            for path, temporary in new.items():
+                if path not in old:
+                    if len(new) > 1 and not temporary.exists():
+                        path.unlink(missing_ok=True)
+                elif os.path.lexists(old[path]):
+                    old[path].replace(path)
             raise
-        for kept in filter(None, old.values()):
-            kept.unlink(missing_ok=True)
+        for aside in old.values():
+            aside.unlink(missing_ok=True)
         for folder in {path.parent for path in new}:
             sync_folder(folder)
     finally:
@@ -114,24 +120,9 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
             temporary.unlink(missing_ok=True)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-
-
-def _second_name(path: Path) -> Path | None:
-    """Give the file at a path a second name, and return it; return None if there is no file."""
-    if not os.path.lexists(path):
-        return None
-    second = _temporary(path)
-    try:
-        os.link(path, second, follow_symlinks=False)
-    except OSError:  # a file system without hard links; copying a folder raises
-        try:
-            shutil.copy2(path, second, follow_symlinks=False)
-        except BaseException:
-            second.unlink(missing_ok=True)
-            raise
-    return second
+def temporary_name(name: str) -> str:
+    """Return a new name for a file while it is written."""
+    return f".{name}.{secrets.token_hex(8)}"
 
 
 def sync_folder(folder: Path) -> None:
@@ -147,13 +138,14 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def is_leftover(name: str, of: Iterable[str]) -> bool:
-    """Return whether ``name`` is the temporary file of one of the files ``of``, left behind by a killed process.
+def named_when_complete(name: str) -> str | None:
+    """Return the name that a temporary file gets when it is complete, or None for other files.
 
-    >>> is_leftover(".config.json.0123456789abcdef", ["config.json"]), is_leftover(".config.json.bak", ["config.json"])
-    (True, False)
+    >>> named_when_complete(".config.json.0123456789abcdef"), named_when_complete(".config.json.bak")
+    ('config.json', None)
     """
-    return any(re.fullmatch(rf"\.{re.escape(known)}\.[0-9a-f]{{16}}", name) for known in of)
+    found = TEMPORARY.fullmatch(name)
+    return found and found[1]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

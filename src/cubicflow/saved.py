@@ -1,7 +1,8 @@
 """Dataclasses that are saved as JSON. Values that come from a file are checked against the annotations of the fields.
 
-An annotation is int, float, str, bool, None, a Literal, a list, a tuple[T, ...] or a dict[str, T] of these, another
-dataclass, a union, or an ``Annotated[T, Range(...)]``. ``dataclasses.asdict`` is the way to JSON.
+An annotation is int, float, str, bool, None, a Literal, a list, a tuple or a dict[str, T] of these, another dataclass,
+a union, or an ``Annotated[T, Range(...)]``. ``dataclasses.asdict`` is the way to JSON. A field that is saved under
+another name has this name as ``metadata={"key": ...}``.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class SavedValueError(ValueError):
     """A value from a file has a wrong type or is out of bounds. The message is a phrase whose subject is the file."""
 
 
-def from_json(kind: type[T], values: Any) -> T:
-    """Return a dataclass from plain values. Further values are left out; a field with a default may be missing.
+def from_json(kind: type[T], values: Any, *, exact: bool = False) -> T:
+    """Return a dataclass from plain values. A field with a default may be missing. Further values are left out or, if
+    ``exact`` is true, refused.
 
     Raises SavedValueError with the name of the first field that is wrong.
 
@@ -49,25 +51,27 @@ def from_json(kind: type[T], values: Any) -> T:
     if not isinstance(values, dict):
         raise SavedValueError(f"is a {type(values).__name__}, not a set of named values")
     known: Any = fields(kind)  # type: ignore[arg-type] # a dataclass
-    needed = [field.name for field in known if field.default is MISSING and field.default_factory is MISSING]
-    if missing := [name for name in needed if name not in values]:
+    keys = {field.name: str(field.metadata.get("key", field.name)) for field in known}
+    needed = [keys[each.name] for each in known if each.default is MISSING and each.default_factory is MISSING]
+    if missing := [key for key in needed if key not in values]:
         raise SavedValueError(f"lacks {', '.join(missing)}")
+    if exact and (unknown := [str(key)[:40] for key in values if key not in keys.values()]):
+        raise SavedValueError(f"has the unknown values {', '.join(unknown[:5])}")
     hints = get_type_hints(kind, include_extras=True)
-    names = [field.name for field in known if field.name in values]
-    return kind(**{name: _checked(hints[name], values[name], name) for name in names})
+    return kind(**{name: _checked(hints[name], values[key], key, exact) for name, key in keys.items() if key in values})
 
 
-def _checked(hint: Any, value: Any, where: str) -> Any:
+def _checked(hint: Any, value: Any, where: str, exact: bool) -> Any:
     """Return a value of the type that the annotation names; raise SavedValueError for any other value."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        found = _checked(arguments[0], value, where)
+        found = _checked(arguments[0], value, where, exact)
         if all(least <= found <= most for least, most in arguments[1:]):
             return found
     elif origin in (Union, UnionType):
         for one in arguments:
             try:
-                return _checked(one, value, where)
+                return _checked(one, value, where, exact)
             except SavedValueError:
                 continue
     elif origin is Literal:
@@ -75,13 +79,15 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             return value
     elif origin in (list, tuple):
         if isinstance(value, list):
-            return origin(_checked(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+            hints = arguments if origin is tuple and ... not in arguments else arguments[:1] * len(value)
+            if len(hints) == len(value):
+                return origin(_checked(hints[i], item, f"{where}[{i}]", exact) for i, item in enumerate(value))
     elif origin is dict:
         if isinstance(value, dict):
-            return {key: _checked(arguments[1], item, f"{where}[{key!r}]") for key, item in value.items()}
+            return {key: _checked(arguments[1], item, f"{where}[{key!r}]", exact) for key, item in value.items()}
     elif is_dataclass(hint):
         try:
-            return from_json(hint, value)  # type: ignore[arg-type] # a class
+            return from_json(hint, value, exact=exact)  # type: ignore[arg-type] # a class
         except SavedValueError as error:
             raise SavedValueError(f"{error}, in {where}") from None
     elif hint is float:

@@ -53,6 +53,15 @@ def test_bench_measures_and_writes_its_report(speed, tmp_path):
     assert (out / "bench.md").read_text() == report.page(out)
 
 
+@pytest.mark.usefixtures("no_collections")
+def test_a_fit_is_measured_from_its_metrics():
+    found = list(run.PART_RUNS["fit"](torch.device("cpu"), 0.1, True))
+    times = {m.work.removeprefix("fit: ").partition(",")[0]: m.median for m in found}
+    assert set(times) == {"step", "validation", "fit", "first step"}
+    assert min(times.values()) > 0
+    assert times["fit"] > times["validation"] / 6
+
+
 def test_peak_memory_on_the_cpu():
     kept = []
 

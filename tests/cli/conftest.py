@@ -37,22 +37,22 @@ def _fit(folder: Path, table: Path, *options: str, model: tuple[str, ...] = FLOW
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
-    return _fit(tmp_path_factory.mktemp("runs") / "run", table)
+    return _fit(tmp_path_factory.mktemp("runs") / "run", table, "--drop", "kind,tame")
 
 
 @pytest.fixture(scope="session")
 def narrow_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of two columns, whose pictures are drawn quickly."""
     folder = tmp_path_factory.mktemp("narrow")
-    make_frame()[["kind", "size"]].to_csv(folder / "narrow.csv", index=False)
+    make_frame()[["weight", "size"]].to_csv(folder / "narrow.csv", index=False)
     return _fit(folder / "run", folder / "narrow.csv")
 
 
 @pytest.fixture
 def few_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw two columns instead of all, for tests of other things than the pictures."""
-    monkeypatch.setattr("cubicflow.plots.run_report.most_correlated", lambda panels: panels[:2])
-    monkeypatch.setattr("cubicflow.plots.run_report.marginals", lambda panels: marginals(panels[:2]))
+    monkeypatch.setattr("cubicflow.plots.report.most_correlated", lambda panels: panels[:2])
+    monkeypatch.setattr("cubicflow.plots.report.marginals", lambda panels: marginals(panels[:2]))
 
 
 @pytest.fixture(scope="session")
@@ -62,4 +62,13 @@ def columns_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def conditional_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
-    return _fit(tmp_path_factory.mktemp("runs") / "given", table, "--context", "kind,size", "--weights", "weight")
+    return _fit(
+        tmp_path_factory.mktemp("runs") / "given",
+        table,
+        "--context",
+        "kind,size",
+        "--weights",
+        "weight",
+        "--drop",
+        "tame",
+    )

@@ -101,5 +101,5 @@ class FullFolderOfAWorker(JobFolder):
     """
 
     def write(self, *args: Any) -> None:
-        with patch("cubicflow.clusters.stores.write_atomically", lambda _, content: FULL.write_bytes(content)):
+        with patch("cubicflow.owned_folder.write_atomically", lambda _, content: FULL.write_bytes(content)):
             super().write(*args)

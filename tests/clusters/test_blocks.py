@@ -12,7 +12,7 @@ from pyarrow import parquet
 from cubicflow.clusters import TableSampler, TableScorer, block_table
 from cubicflow.clusters.blocks import Block, block_seed, blocks_of
 from cubicflow.clusters.inputs import plan_inputs, read_segment
-from cubicflow.clusters.stores import find_files, names_in, opened, write_whole
+from cubicflow.clusters.stores import files_of, find_files, opened, write_whole
 from cubicflow.tables.table_error import TableError
 
 from .lake import PER_FILE, Scene
@@ -80,8 +80,8 @@ def test_a_file_in_a_store_is_whole_under_its_name() -> None:
     store, path = opened("memory://shelf/part")
     with store.open_input_file(path) as file:
         assert file.read() == b"12345"
-    assert names_in("memory://shelf") == ["part"]
-    assert names_in("memory://no-such-shelf") is None
+    assert files_of("memory://shelf").names() == {"part": False}
+    assert files_of("memory://no-such-shelf").names() == {}
 
 
 def test_functions_of_batches_agree_with_the_model(scene: Scene) -> None:

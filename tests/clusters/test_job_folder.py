@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.helpers.command_line import Command
-from tests.helpers.forks import KILLED, forked
+from tests.helpers.forks import KILLED, die_at, forked
 from tests.helpers.processes import start, wait_until
-from tests.soak.kills import die_at
 
 from cubicflow.clusters import sample_files, score_files
 from cubicflow.clusters.job_folder import JOB, LOCK, JobFolder
+from cubicflow.clusters.stores import StoreFiles
+from cubicflow.owned_folder import LocalFiles
 from cubicflow.tables import FittedTable, TableError
 
 from .lake import Scene, parts
@@ -82,7 +83,7 @@ def test_a_killed_job_can_be_resumed_and_overwritten(
             if killed.exists():
                 shutil.copytree(killed, again)
             if flag is None and started:
-                with pytest.raises(TableError, match="the folder exists already"):
+                with pytest.raises(TableError, match="already holds a job"):
                     draw(model, again)
             elif flag == "resume" and started and json.loads((again / JOB).read_text())["seed"] != 1:
                 with pytest.raises(TableError, match="with another seed; choose another name, or replace that job"):
@@ -121,12 +122,15 @@ def deep() -> bytes:
 
 FIRST, SECOND, BEYOND = LEFT[1], LEFT[2], "part-00000007.parquet"
 SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a pipe as the description": (lambda at: pipe(at / JOB), f"{JOB}: this is not a plain file; remove it"),
+    "a pipe as the description": (lambda at: pipe(at / JOB), f"{JOB} is not a plain file"),
     "a deep description": (lambda at: (at / JOB).write_bytes(deep()), f"{JOB}: this is not the description of a job"),
     "a list as the description": (lambda at: (at / JOB).write_bytes(b"[]"), "this is not the description of a job"),
     "bytes as the description": (lambda at: (at / JOB).write_bytes(b"\xff"), "this is not the description of a job"),
-    "a pipe as a part": (lambda at: pipe(at / FIRST), f"{FIRST}: this is not a plain file; remove it"),
-    "a folder as a part": (lambda at: ((at / FIRST).unlink(), (at / FIRST).mkdir()), f"{FIRST}: this is a folder"),
+    "a pipe as a part": (lambda at: pipe(at / FIRST), f"{FIRST} is not a plain file"),
+    "a folder as a part": (
+        lambda at: ((at / FIRST).unlink(), (at / FIRST).mkdir()),
+        f"holds a folder {FIRST}, but a job needs a file there",
+    ),
     "a renamed part": (lambda at: (at / SECOND).rename(at / FIRST), f"{FIRST}: this is the part of block 1"),
     "a part beyond the last block": (lambda at: shutil.copy(at / FIRST, at / BEYOND), f"{BEYOND}: the job has no"),
     "a second name of a block": (
@@ -172,6 +176,20 @@ def refused(model: FittedTable, out: Path, words: str) -> None:
         draw(model, out, resume=True)
     assert words in str(error.value), str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("flag", ["resume", "overwrite"])
+def test_a_job_folder_with_other_files_is_not_changed(
+    model: FittedTable, whole: Path, tmp_path: Path, flag: str
+) -> None:
+    """A reader of the folder would take another Parquet file for a part."""
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    (out / "mine.parquet").write_bytes(b"mine")
+    with pytest.raises(TableError, match=r"out holds files that no job wrote \(mine.parquet\); choose another folder"):
+        draw(model, out, **{flag: True})
+    assert names(out) == sorted([*LEFT, "mine.parquet"])
+    assert parts(out) == parts(whole)
 
 
 def test_a_part_of_another_job_is_refused(model: FittedTable, whole: Path, tmp_path: Path) -> None:
@@ -233,7 +251,7 @@ def test_two_processes_in_one_folder(
         for flag in ((), ("--resume",), ("--overwrite",)):
             done = cubicflow("sample", scene.columns, "-n", ROWS, "-o", out, *LOCAL, *flag)
             assert done.status == 2
-            assert f"{out}: the folder is in use by process {first.pid} on " in done.errors
+            assert f"{out} is in use by process {first.pid} on " in done.errors
             assert done.errors.count("\n") == 1
         ended.touch()
         assert first.wait() == 0, first.log.read_text()
@@ -277,7 +295,7 @@ def test_a_replaced_job_stops(model: FittedTable, tmp_path: Path) -> None:
             draw(model, place, seed=2, overwrite=True)
 
     try:
-        with pytest.raises(TableError, match="another process has replaced the job in this folder; choose another"):
+        with pytest.raises(TableError, match="holds a job that replaced this one; choose another"):
             draw(model, place, report=replace)
         found = {path.rpartition("/")[2]: store.cat_file(path) for path in store.ls("/shared-jobs", detail=False)}
         assert {name: found[name] for name in (FIRST, SECOND)} == parts(tmp_path / "second")
@@ -293,13 +311,13 @@ def test_a_part_that_vanishes_while_it_is_written(
     """A job that replaces another one removes its temporary files, perhaps just before they get their names."""
     out = tmp_path / "out"
 
-    def vanish(place: str, content: bytes) -> None:
+    def vanish(_: LocalFiles, name: str, content: bytes) -> None:
         if replaced:
             (out / JOB).write_text("{}")
-        raise TableError(f"{place}: there is no such file or folder; check the name")
+        raise FileNotFoundError
 
-    monkeypatch.setattr("cubicflow.clusters.job_folder.write_whole", vanish)
-    why = "another process has replaced the job" if replaced else "there is no such file"
+    monkeypatch.setattr(LocalFiles, "write", vanish)
+    why = "holds a job that replaced this one" if replaced else "there is no such file"
     with pytest.raises(TableError, match=why):
         draw(model, out)
 
@@ -311,8 +329,9 @@ def test_two_jobs_that_start_at_once_in_a_store(model: FittedTable, monkeypatch:
     try:
         draw(model, place)
         before = store.cat_file(f"/new-jobs/{JOB}")
-        monkeypatch.setattr("cubicflow.clusters.job_folder.names_in", lambda _: [])
-        with pytest.raises(TableError, match="another process has just started a job in this folder"):
+        monkeypatch.setattr(StoreFiles, "names", lambda _: {})
+        monkeypatch.setattr(StoreFiles, "remove", lambda *_: None)
+        with pytest.raises(TableError, match="holds a job that another process has just started"):
             draw(model, place, seed=2)
         assert store.cat_file(f"/new-jobs/{JOB}") == before
     finally:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.helpers.forks import KILLED, die_at, forked
 
 from cubicflow.files import replacing, replacing_together, write_atomically
 
@@ -73,22 +74,16 @@ def write_together(paths: list[Path], content: bytes) -> None:
 
 
 @pytest.mark.parametrize("there", [(), (0,), (1, 2), (0, 1, 2)])
-@pytest.mark.parametrize("links", [True, False])
 def test_several_files_are_replaced_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[int, ...], links: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[int, ...]
 ) -> None:
-    """A rename of each file in turn fails. Without hard links, old files are copied."""
+    """A rename of each file in turn fails."""
     paths = [tmp_path / name for name in ("a", "b", "c")]
     for i in there:
         paths[i].write_bytes(b"old")
     before = names(tmp_path)
     replace = Path.replace
 
-    def no_links(*_: object, **__: object) -> None:
-        raise PermissionError
-
-    if not links:
-        monkeypatch.setattr(os, "link", no_links)
     for failing in paths:
 
         def fail_once(self: Path, target: Path, failing: Path = failing) -> Path:
@@ -105,6 +100,35 @@ def test_several_files_are_replaced_or_none(
     write_together(paths, b"new")
     assert [path.read_bytes() for path in paths] == [b"new"] * 3
     assert names(tmp_path) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("there", [(0,), (0, 1, 2)])
+def test_a_kill_leaves_no_mixture_of_old_and_new_files(tmp_path: Path, there: tuple[int, ...]) -> None:
+    """The process is killed just before each operation on the file system in turn."""
+    kills, seen = 0, set()
+    while True:
+        folder = tmp_path / str(kills)
+        folder.mkdir()
+        paths = [folder / name for name in ("a", "b", "c")]
+        for i in there:
+            paths[i].write_bytes(b"old")
+
+        def work(paths: list[Path] = paths, folder: Path = folder, at: int = kills) -> None:
+            die_at(at, folder)
+            write_together(paths, b"new")
+
+        ended = forked(work)
+        found = {path.read_bytes() for path in paths if path.exists()}
+        if ended.status == 0:
+            break
+        assert ended.status == KILLED, ended.errors
+        assert found in ({b"old"}, {b"new"}, set())
+        write_together(paths, b"new")
+        assert [path.read_bytes() for path in paths] == [b"new"] * 3
+        seen |= found
+        kills += 1
+    assert found == {b"new"}
+    assert seen == {b"old", b"new"}
 
 
 def test_a_folder_in_the_way_of_the_last_file(tmp_path: Path) -> None:

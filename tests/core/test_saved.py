@@ -26,15 +26,16 @@ class Record:
     parts: list[Part]
     pair: tuple[int, ...]
     names: dict[str, bool]
+    ends: tuple[float, str]
     more: list[float] = field(default_factory=list)
 
 
-GOOD = Record(3, "a", None, Part(0.5), [Part(0.0), Part(1.0)], (1, -2), {"x": True}, [1.5, math.pi])
+GOOD = Record(3, "a", None, Part(0.5), [Part(0.0), Part(1.0)], (1, -2), {"x": True}, (0.5, "end"), [1.5, math.pi])
 
 
 def test_what_is_written_is_read() -> None:
     assert from_json(Record, json.loads(json.dumps(asdict(GOOD)))) == GOOD
-    plain = {name: value for name, value in asdict(GOOD).items() if name != "more"}
+    plain = {name: value for name, value in json.loads(json.dumps(asdict(GOOD))).items() if name != "more"}
     assert from_json(Record, {**plain, "pair": [1], "unknown": 1}).more == []
 
 
@@ -58,6 +59,8 @@ def test_what_is_written_is_read() -> None:
         ({"pair": 5}, "'5' for pair"),
         ({"pair": [1, None]}, r"'None' for pair\[1\]"),
         ({"names": {"x": 1}}, r"'1' for names\['x'\]"),
+        ({"ends": [0.5]}, r"for ends"),
+        ({"ends": ["end", 0.5]}, r"'end' for ends\[0\]"),
     ],
 )
 def test_a_wrong_value_is_named(change: dict[str, Any], wrong: str) -> None:
@@ -66,7 +69,23 @@ def test_a_wrong_value_is_named(change: dict[str, Any], wrong: str) -> None:
 
 
 def test_missing_values_are_named() -> None:
-    with pytest.raises(SavedValueError, match=r"^lacks kind, label, part, parts, pair, names$"):
+    with pytest.raises(SavedValueError, match=r"^lacks kind, label, part, parts, pair, names, ends$"):
         from_json(Record, {"count": 1})
     with pytest.raises(SavedValueError, match=r"^is a list"):
         from_json(Record, [])
+
+
+def test_further_values_are_left_out_or_refused() -> None:
+    assert from_json(Part, {"share": 1, "more": 2}) == Part(1.0)
+    with pytest.raises(SavedValueError, match="has the unknown values more"):
+        from_json(Part, {"share": 1, "more": 2}, exact=True)
+
+
+def test_a_field_may_be_saved_under_another_name() -> None:
+    @dataclass
+    class Renamed:
+        notations: list[int] = field(default_factory=list, metadata={"key": "formats"})
+
+    assert from_json(Renamed, {"formats": [1]}, exact=True).notations == [1]
+    with pytest.raises(SavedValueError, match="for formats"):
+        from_json(Renamed, {"formats": 1})

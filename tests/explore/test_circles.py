@@ -13,9 +13,9 @@ from tests.helpers.circles import Rows
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.shown_columns import MOST_BINS, ShownColumn, shown_column
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable
+from cubicflow.tables.axes import MOST_BINS, Axis, axis_of
 from cubicflow.tables.model.masses import log_masses
 from cubicflow.tables.query.pool import Pool
 
@@ -25,8 +25,8 @@ def subject(of_circles: FittedTable) -> ColumnsSubject:
     return ColumnsSubject(of_circles)
 
 
-def shown(subject: ColumnsSubject, name: str) -> ShownColumn:
-    return next(column for column in subject.columns if column.name == name)
+def shown(subject: ColumnsSubject, name: str) -> Axis:
+    return next(column for column in subject.axes if column.name == name)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,8 @@ def shown(subject: ColumnsSubject, name: str) -> ShownColumn:
 def test_the_axis_of_a_circle_is_one_turn(
     subject: ColumnsSubject, name: str, ends: tuple[float, float], bins: int
 ) -> None:
-    edges = shown(subject, name).to_json()["edges"]
+    axis = shown(subject, name)
+    edges = axis.shown(np.asarray(axis.edges))
     assert (edges[0], edges[-1]) == pytest.approx(ends)
     assert len(edges) == bins + 1
     assert (np.diff(edges) > 0).all()
@@ -45,7 +46,7 @@ def test_the_axis_of_a_circle_is_one_turn(
 def test_bins_of_many_steps_end_at_the_turn(subject: ColumnsSubject) -> None:
     hour = next(column for column in subject.encoder.columns if column.name == "hour")
     finer = replace(hour, grid=replace(hour.grid, count=97))
-    edges = shown_column(finer, np.arange(97.0)).edges
+    edges = axis_of(finer, np.arange(97.0)).edges
     assert (edges[0], edges[-1], edges[1]) == (0, 97, 3)
 
 
@@ -54,7 +55,8 @@ def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: F
     rows = Rows(of_circles)
     for name in ("angle", "wind", "hour", "zero", "size"):
         column = shown(subject, name)
-        masses = column.law_masses(rows.law(name))
+        law = rows.law(name)
+        masses = law.masses(law.coder.of(column.sets))
         edges = np.asarray(column.edges)
         if name == "hour":
             expected = np.exp(rows.log_p(name, edges[:-1]))
@@ -78,12 +80,13 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSu
     """The answer without conditions is the mean of the laws, which the pool keeps in float32."""
     pool: Pool = subject.pool()
     found = subject.answer({})
-    y, _ = pool.all()
+    y = pool.y
     rows = y[:4096]
     i = pool.encoder.order.index("wind")
     begun = pool.walk.begun(rows, i)
-    exact = shown(subject, "wind").law_masses(pool.walk.law(i, begun)).mean(0)
-    answered = found.columns[[each.name for each in subject.columns].index("wind")].masses
+    law = pool.walk.law(i, begun)
+    exact = law.masses(law.coder.of(shown(subject, "wind").sets)).mean(0)
+    answered = found.columns[[each.name for each in subject.axes].index("wind")].masses
     np.testing.assert_allclose(answered, exact, rtol=0, atol=1e-6)
     assert answered[:-1].sum() == pytest.approx(1, abs=1e-6)
 
@@ -97,7 +100,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
         i = pool.encoder.order.index(name)
-        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.coders[i].cells.closed
+        params, closed = pool.law(i, slice(ROWS)).params, pool.walk.coders[i].cells.closed
         masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)

@@ -13,10 +13,10 @@ import pytest
 from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.data.plane import GaussianGrid
-from cubicflow.explore.answers import counted
 from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
-from cubicflow.explore.shown_columns import plain_column
+from cubicflow.tables.axes import array_axis
+from cubicflow.tables.query.marginals import counted
 
 Serve = Callable[[Path], Page]
 CORNERS = """(paper) => {
@@ -80,7 +80,7 @@ def test_even_points_follow_the_density_closely() -> None:
 def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
     """Three fifths of the rows are 0; few effective rows must not spread them, and the median is 0."""
     rng = np.random.default_rng(0)
-    column = plain_column("x", rng.gamma(2.0, 5.0, 4000))
+    column = array_axis("x", rng.gamma(2.0, 5.0, 4000))
     y = np.where(np.arange(400) % 5 < 3, 0.0, rng.gamma(2.0, 5.0, 400))
     found = counted(column, y, np.zeros(400))
     assert found.masses[0] == pytest.approx(np.mean(y < column.edges[1]))

@@ -194,7 +194,7 @@ def test_densities_keep_the_constraints(given: dict[str, object], constrained_ru
     assert found.effective_size >= 500
     fitted = FittedTable.load(constrained_run)
     rows = fitted.sample(3000, given, seed=5).to_pandas()
-    for i, column in enumerate(opened.subject.columns):
+    for i, column in enumerate(opened.subject.axes):
         drawn = column.masses((rows[column.name].to_numpy(np.float64) - column.start) / column.unit)
         for part in np.array_split(np.arange(column.bins), 4):
             share = float(drawn[part].sum())

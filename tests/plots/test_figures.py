@@ -16,9 +16,11 @@ from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables.kinds.categorical import Categorical
+from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.datetime import Datetime
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.integer import Integer
+from cubicflow.tables.model.plain_rows import plain_numbers
 
 RNG = np.random.default_rng(0)
 
@@ -26,6 +28,10 @@ RNG = np.random.default_rng(0)
 def panel(name: str, values: np.ndarray | None = None) -> Panel:
     data = RNG.standard_normal(300) if values is None else values
     return Panel(name, data, RNG.standard_normal(200), np.linspace(-3, 3, 21))
+
+
+def panel_of(column: Column, data: pa.Array, samples: pa.Array) -> Panel:
+    return make_panel(column, plain_numbers(column, data), plain_numbers(column, samples))
 
 
 def test_the_training_curve_shows_every_series() -> None:
@@ -72,15 +78,15 @@ def test_bins_follow_the_steps_of_a_column() -> None:
     """Every bin holds the same whole number of steps. Otherwise empty and double bins would alternate."""
     column = Integer("price", "int64", grid=Grid(0, 1, 0, 100))
     values = pa.array(np.arange(1000) % 100)
-    found = make_panel(column, values, values)
+    found = panel_of(column, values, values)
     counts = np.histogram(found.data, found.edges)[0][:-1]
     assert counts.min() == counts.max()
     dates = pa.array([dt.date(2024, 1, 1 + i % 30) for i in range(60)])
-    days = make_panel(Datetime("day", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
+    days = panel_of(Datetime("day", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
     assert days.is_date
     assert days.data[0] == 19723
     words = pa.array(["b", "a", "b"])
-    levels = make_panel(Categorical("word", "string", levels=("a", "b")), words, words)
+    levels = panel_of(Categorical("word", "string", levels=("a", "b")), words, words)
     assert levels.data.tolist() == [1, 0, 1]
     assert levels.labels == ("a", "b")
 
@@ -106,7 +112,7 @@ def test_the_rare_of_many_words_are_drawn_together() -> None:
     words = tuple(f"w{i}" for i in range(30))
     rows = pa.array([word for i, word in enumerate(words) for _ in range(1 + 3 * (i % 4))])
     column = Categorical("word", "string", levels=words)
-    drawn = make_panel(column, rows, rows.slice(0, 50))
+    drawn = panel_of(column, rows, rows.slice(0, 50))
     often = [word for i, word in enumerate(words) if i % 4 == 3]  # with ten rows each; other words have fewer
     assert len(drawn.labels) == 12
     assert set(often) < set(drawn.labels)

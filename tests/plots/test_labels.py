@@ -15,13 +15,14 @@ import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 
-from cubicflow.plots import run_report
+from cubicflow.plots import report
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import MOST_LABELS, Panel, make_panel, most_correlated
 from cubicflow.plots.style import plain
 from cubicflow.tables import TableOptions, fit_table
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.model.plain_rows import plain_numbers
 
 LONG = "a very long column name that goes on and on, in metres per second squared, 数据 größe 🎉 $x_1$"
 WORDS = ("a short one", "an extremely long word that is a sentence", "日本語のとても長い言葉です", " new\tline $\\frac")
@@ -129,7 +130,8 @@ def test_missing_values_are_kept_apart_from_many_words() -> None:
     levels = tuple(f"w{i:02d}" for i in range(30))
     rows = pd.Series(rng.choice(levels, 2000, p=np.arange(1, 31) / 465)).mask(rng.random(2000) < 0.2)
     array = pa.array(rows, pa.string(), from_pandas=True)
-    found = make_panel(Categorical("word", "string", levels=levels), array, array.slice(0, 500))
+    column = Categorical("word", "string", levels=levels)
+    found = make_panel(column, plain_numbers(column, array), plain_numbers(column, array.slice(0, 500)))
     assert len(found.labels) == MOST_LABELS
     assert found.labels[-1] == "19 others"
     counts = np.histogram(found.data, found.edges)[0]
@@ -146,7 +148,7 @@ def test_columns_without_values_or_with_one_value_have_panels() -> None:
     values = [np.full(50, np.nan), np.full(50, 1e20), *rng.normal(size=(2, 50))]
     found = []
     for i, data in enumerate(values):
-        found.append(make_panel(Real(f"c{i}", "double"), pa.array(data), pa.array(data)))
+        found.append(make_panel(Real(f"c{i}", "double"), data, data))
     assert all((np.diff(panel.edges) > 0).all() for panel in found)
     assert len(most_correlated(found, 3)) == 3
     corner(found[:2]).draw_without_rendering()
@@ -154,7 +156,7 @@ def test_columns_without_values_or_with_one_value_have_panels() -> None:
 
 def test_the_report_names_every_column_that_it_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every column is drawn, or is named with the reason. A column of many words has missing values."""
-    monkeypatch.setattr(run_report, "most_correlated", lambda panels: most_correlated(panels, 2))
+    monkeypatch.setattr(report, "most_correlated", lambda panels: most_correlated(panels, 2))
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"n{i}": rng.integers(0, 20, 120) for i in range(2)})
     frame["<word>"] = pd.Series(rng.choice([f"w{i}" for i in range(30)], 120)).mask(rng.random(120) < 0.2)
@@ -165,7 +167,7 @@ def test_the_report_names_every_column_that_it_leaves_out(tmp_path: Path, monkey
     options = TableOptions(drop=("left",), weights="weight", context=("group",))
     small = {"hidden_features": 4, "num_blocks": 1}
     fit_table(tmp_path / "table.csv", tmp_path / "run", options, small, steps=1, progress=False, device="cpu")
-    text = run_report.draw_report(tmp_path / "run", None, tmp_path / "plots", rows=60).read_text()
+    text = report.draw_report(tmp_path / "run", None, tmp_path / "plots", rows=60).read_text()
     said = re.findall(r"<p>(.*?)</p>", text)
     assert (
         "Not drawn, because not modelled: same (constant), left (dropped), group (context), weight (weights)." in said

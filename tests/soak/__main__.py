@@ -15,11 +15,25 @@ import pyarrow as pa
 import torch
 from tests.helpers import changing_tables
 from tests.helpers.counts import Counts
-from tests.soak import cluster_kills, full_disks, kills, links, mutations, spline_sweep, threads
+from tests.soak import (
+    cluster_kills,
+    full_disks,
+    job_kills,
+    job_mutations,
+    kills,
+    links,
+    mutations,
+    output_kills,
+    spline_sweep,
+    threads,
+)
 from tests.soak.victims import make_victims
 
 ATTACKS = {
     "kills": "runs killed at every filesystem operation and at random moments",
+    "jobs": "jobs killed at every filesystem operation and at random moments",
+    "outputs": "commands with several outputs, killed in the same way",
+    "folders": "job folders with other content",
     "mutations": "run folders with other content",
     "links": "links where a run writes",
     "threads": "loads and fits in four threads",
@@ -36,6 +50,12 @@ def run(name: str, folder: Path, options: argparse.Namespace) -> Counts:
     match name:
         case "kills":
             return kills.attack(folder, options.kills, options.seed)
+        case "jobs":
+            return job_kills.attack(folder, options.kills, options.seed)
+        case "outputs":
+            return output_kills.attack(folder, options.kills, options.seed)
+        case "folders":
+            return job_mutations.attack(folder, options.folders, options.seed, options.first)
         case "cluster":
             return cluster_kills.attack(folder, options.workers, options.seed)
         case "mutations":
@@ -60,7 +80,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ATTACKS)}; all by default")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--mutations", type=int, default=5000)
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first mutation")
+    parser.add_argument("--folders", type=int, default=500, help="hostile job folders")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first mutation or job folder")
     parser.add_argument("--evaluations", type=int, default=100_000_000)
     parser.add_argument("--workers", type=int, default=10, help="killed in a cluster")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn")

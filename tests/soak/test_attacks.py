@@ -18,7 +18,7 @@ from tests.soak import spline_sweep
 from tests.soak.hostile_values import as_text, changed, damaged
 from tests.soak.mutations import verdict
 
-from cubicflow.tables.read.stamps import Stamps
+from cubicflow.tables.read.file_checks import Stamps
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,9 +15,10 @@ import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
 from cubicflow.training.distributed import Processes
-from cubicflow.training.loop import evaluate
 from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
+from cubicflow.training.validation import Validation
 
 
 def mean_loss(flow, x, weights=None):
@@ -192,7 +193,7 @@ def test_validation_is_weighted(x, make_flow):
     processes = Processes(torch.device("cpu"))
     step = Step(flow, negative_log_likelihood, TrainingConfig(), processes, mean_weight=1.0)
     flow.train()
-    found = evaluate(step, TensorRows(x, None, weights))
+    found = Validation(TrainingState(step), TensorRows(x, None, weights), pytest.fail).mean_loss()
     flow.eval()
     assert found == pytest.approx(mean_loss(flow, x, weights), rel=1e-6)
 

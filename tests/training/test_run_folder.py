@@ -20,7 +20,7 @@ import cubicflow as cf
 from cubicflow.progress import LiveLine, PlainLines, Progress, make_progress
 from cubicflow.training import RunFolderError, TrainingInterrupted, fit
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.run_folder import check_folder, forget_run
+from cubicflow.training.run_folder import RunFolder
 
 SETTINGS = {"steps": 12, "validate_every": 4, "progress": False}
 
@@ -256,7 +256,7 @@ def test_killed_while_the_first_config_is_written(x, make_flow, run):
         run.mkdir()
         (run / "lock").write_text("process 7")
         (run / ".config.json.0123456789abcdef").write_text("{")
-        check_folder(run, may_exist=bool(flags))
+        RunFolder(run).check(**flags)
         assert fit(make_flow(), x, run=run, **flags, **SETTINGS).steps == 12
         assert sorted(contents(run)) == ["config.json", "metrics.jsonl", "model.safetensors"]
 
@@ -403,11 +403,11 @@ def test_flows_stay_loadable_at_every_stage(x, make_flow, unfinished):
 def test_a_run_is_removed_and_other_files_are_kept(x, make_flow, run):
     fit(make_flow(), x, run=run, **SETTINGS)
     (run / "thesis.txt").write_text("mine")
-    forget_run(run)
+    RunFolder(run).forget()
     assert contents(run) == {"thesis.txt": b"mine"}
-    forget_run(run)  # the folder holds no run any more
-    forget_run(run / "nowhere")
+    RunFolder(run).forget()  # the folder holds no run any more
+    RunFolder(run / "nowhere").forget()
     (run / "thesis.txt").unlink()
     fit(make_flow(), x, run=run, **SETTINGS)
-    forget_run(run)
+    RunFolder(run).forget()
     assert not run.exists()

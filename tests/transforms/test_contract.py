@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -12,11 +13,14 @@ import torch
 from torch import Tensor
 
 import cubicflow as cf
+from cubicflow.flows.descriptions import build, describe
+from cubicflow.flows.meta_init import default_tensor_type
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualConv, ResidualMLP
 from cubicflow.splines.families import FAMILIES
 from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
+    BatchNorm,
     Compose,
     Conv1x1,
     Coupling,
@@ -26,10 +30,16 @@ from cubicflow.transforms import (
     Logit,
     LULinear,
     MultiScale,
+    Orthogonal,
     Permutation,
+    Planar,
+    QRLinear,
+    Radial,
     Sigmoid,
     Squeeze,
     Standardise,
+    SVDLinear,
+    Sylvester,
     Transform,
 )
 from cubicflow.transforms.element_map import PLAIN_MAPS
@@ -49,6 +59,8 @@ class Case:
     shape: tuple[int, ...]  # shape of one input
     unit: bool = False  # inputs in (0, 1)
     unit_out: bool = False  # outputs in (0, 1)
+    error: float = 0.0  # of the map itself, beyond rounding: the tolerance of a solver
+    without: dict[str, str] = field(default_factory=dict)  # what the transform does not do, and why
 
     def inputs(self, n: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -100,6 +112,32 @@ REGISTRY: dict[str, Case] = couplings() | {
     "ActNorm images": Case(lambda: ActNorm(2), (2, 3, 3)),
     "Permutation": Case(lambda: Permutation([2, 0, 1]), (3,)),
     "Permutation images": Case(lambda: Permutation([1, 0]), (2, 2, 2)),
+    "Permutation random": Case(lambda: Permutation.random(4, seed=1), (4,)),
+    "Permutation reversing": Case(lambda: Permutation.reversing(4), (4,)),
+    "Planar": Case(lambda: Planar(4), (4,)),
+    "Planar D=1": Case(lambda: Planar(1), (1,)),
+    "Planar context": Case(lambda: Planar(3, context_features=CONTEXT, network=mlp), (3,)),
+    "Radial": Case(lambda: Radial(4), (4,)),
+    "Radial D=1": Case(lambda: Radial(1), (1,)),
+    "Radial context": Case(lambda: Radial(3, context_features=CONTEXT, network=mlp), (3,)),
+    "Sylvester": Case(lambda: Sylvester(4, rank=2), (4,)),
+    "Sylvester D=1": Case(lambda: Sylvester(1), (1,)),
+    "Sylvester Householder": Case(lambda: Sylvester(3, "householder", num_reflections=2), (3,)),
+    "Sylvester triangular": Case(lambda: Sylvester(3, "triangular"), (3,)),
+    "Sylvester triangular reversed": Case(lambda: Sylvester(3, "triangular", reverse=True), (3,)),
+    "Orthogonal": Case(lambda: Orthogonal(4), (4,)),
+    "Orthogonal D=1": Case(lambda: Orthogonal(1), (1,)),
+    "Orthogonal two reflections": Case(lambda: Orthogonal(4, num_reflections=2, bias=False), (4,)),
+    "QRLinear": Case(lambda: QRLinear(4), (4,)),
+    "QRLinear D=1": Case(lambda: QRLinear(1), (1,)),
+    "SVDLinear": Case(lambda: SVDLinear(4), (4,)),
+    "SVDLinear D=1": Case(lambda: SVDLinear(1), (1,)),
+    "BatchNorm": Case(lambda: BatchNorm(3), (3,)),
+    "BatchNorm D=1": Case(lambda: BatchNorm(1), (1,)),
+    "BatchNorm images": Case(lambda: BatchNorm(2), (2, 3, 3)),
+    "Compose linear layers": Case(
+        lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
+    ),
     "Squeeze": Case(Squeeze, (2, 4, 2)),
     "MultiScale": Case(lambda: MultiScale([Coupling([True, False] * 2, conv), ActNorm(8)], (1, 4, 4)), (1, 4, 4)),
     "Compose": Case(
@@ -116,6 +154,12 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Standardise images": Case(lambda: Standardise([1.0, -2.0], [0.5, 3.0]), (2, 2, 2)),
 }
 every_transform = pytest.mark.parametrize("case", REGISTRY.values(), ids=list(REGISTRY))
+
+
+def every_transform_with(what: str) -> pytest.MarkDecorator:
+    """Return a parametrization over the transforms that can do this."""
+    cases = {name: case for name, case in REGISTRY.items() if what not in case.without}
+    return pytest.mark.parametrize("case", cases.values(), ids=list(cases))
 
 
 def ready(case: Case, dtype: torch.dtype, seed: int = 0) -> Transform:
@@ -173,8 +217,9 @@ def test_round_trip(case: Case) -> None:
         sizes = [rows.abs().flatten(1).amax(1) for rows in (x, z)]
         amplified = torch.linalg.matrix_norm(gain, 2) * (1 + sizes[1])
         bound = 64 * torch.finfo(dtype).eps * (1 + sizes[0] + amplified)
-        assert ((back - x).abs().flatten(1).amax(1) <= bound).all(), dtype
+        assert ((back - x).abs().flatten(1).amax(1) <= bound + case.error).all(), dtype
         tolerance = 1e-9 if dtype == torch.float64 else 1e-3  # a log-slope changes by up to 1 / bin width per unit of x
+        tolerance += case.error
         assert torch.allclose(log_det, -log_det_back, rtol=0, atol=tolerance), dtype
 
 
@@ -186,8 +231,8 @@ def test_log_det_agrees_with_the_jacobian_in_both_directions(case: Case) -> None
     _, log_det_back = transform.inverse(z, context)
     forward = jacobians(lambda rows: transform(rows, context)[0], x)
     backward = jacobians(lambda rows: transform.inverse(rows, context)[0], z)
-    assert torch.allclose(forward.slogdet().logabsdet, log_det, rtol=0, atol=1e-10)
-    assert torch.allclose(backward.slogdet().logabsdet, log_det_back, rtol=0, atol=1e-10)
+    assert torch.allclose(forward.slogdet().logabsdet, log_det, rtol=0, atol=1e-10 + case.error)
+    assert torch.allclose(backward.slogdet().logabsdet, log_det_back, rtol=0, atol=1e-10 + case.error)
 
 
 @every_transform
@@ -228,6 +273,19 @@ def test_a_state_dict_loads_into_another_instance(case: Case) -> None:
         assert torch.equal(first, second)
 
 
+@every_transform
+def test_is_rebuilt_from_its_config_on_the_meta_device(case: Case) -> None:
+    """A constructor that computed a value from a tensor would fail, or leave a value that is not in the state."""
+    transform = ready(case, torch.float32)
+    with default_tensor_type(torch.float32, torch.device("meta"), whole_numbers="cpu"):
+        rebuilt: Transform = build(json.loads(json.dumps(describe(transform))))
+    assert all(tensor.is_meta for tensor in rebuilt.state_dict().values() if tensor.is_floating_point())
+    rebuilt.load_state_dict(transform.state_dict(), assign=True)
+    x, context = case.inputs(5, torch.float32), context_for(transform, 5, torch.float32)
+    for first, second in zip(transform(x, context), rebuilt.eval()(x, context), strict=True):
+        assert torch.equal(first, second)
+
+
 def check_compiled(case: Case, backend: str) -> None:
     """Compile both directions in one graph, which takes half the time of two graphs, and compare with eager code."""
     transform = ready(case, torch.float64)
@@ -263,6 +321,13 @@ COMPILED = {
     "Sigmoid": "aot_eager",
     "Logit clipped": "aot_eager",
     "Standardise": "aot_eager",
+    "Planar": "eager",
+    "Radial context": "aot_eager",
+    "Orthogonal": "aot_eager",
+    "QRLinear": "aot_eager",
+    "SVDLinear": "aot_eager",
+    "BatchNorm": "aot_eager",
+    "Sylvester": "eager",
 }
 
 
@@ -272,7 +337,7 @@ def test_compiles_as_one_graph(name: str) -> None:
 
 
 @pytest.mark.soak
-@every_transform
+@every_transform_with("compile")
 def test_compiles_as_one_graph_with_its_backward(case: Case) -> None:
     """Tracing all 50 cases takes two minutes. The previous test traces one case of every public transform.
 
@@ -281,7 +346,7 @@ def test_compiles_as_one_graph_with_its_backward(case: Case) -> None:
     check_compiled(case, "aot_eager")
 
 
-@every_transform
+@every_transform_with("vmap")
 def test_vmap_over_batches(case: Case) -> None:
     transform = ready(case, torch.float64)
     x = torch.stack([case.inputs(3, torch.float64, seed) for seed in range(4)])
@@ -309,4 +374,5 @@ def test_every_public_transform_is_in_the_registry_and_compiled() -> None:
     not_layers = {"Transform", "LinearTransform", "NotInvertibleError", "ElementMap"}
     public = set(cf.transforms.__all__) - not_layers
     assert public == {type(case.make()).__name__ for case in REGISTRY.values()}
-    assert public == {type(REGISTRY[name].make()).__name__ for name in COMPILED}
+    exempt = {type(case.make()).__name__ for case in REGISTRY.values() if "compile" in case.without}
+    assert public == {type(REGISTRY[name].make()).__name__ for name in COMPILED} | exempt

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -32,6 +33,39 @@ def capture(run: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDA
         graph.capture_end()
     torch.cuda.current_stream(device).wait_stream(stream)
     return graph, returned
+
+
+class Replay:
+    """One call of a function of tensors as a CUDA graph, for inputs of the same shapes.
+
+    A call copies its inputs into the buffers that the graph reads, and launches the captured kernels. It returns the
+    tensors of the captured call, which the next call overwrites.
+
+    Args:
+        function: the function. It was called at least once with inputs of these shapes; see :func:`capture`.
+        inputs: the inputs of the captured call: tensors, or None.
+        device: the GPU.
+    """
+
+    def __init__(self, function: Callable[..., Any], inputs: Sequence[Tensor | None], device: torch.device) -> None:
+        self.buffers = tuple(None if part is None else part.clone() for part in inputs)
+        self.graph, self.outputs = capture(lambda: function(*self.buffers), device)
+
+    def takes(self, inputs: Sequence[Tensor | None]) -> bool:
+        """Return whether the inputs have the shapes of the captured call."""
+        return shapes(inputs) == shapes(self.buffers)
+
+    def __call__(self, *inputs: Tensor | None) -> Any:
+        for buffer, part in zip(self.buffers, inputs, strict=True):
+            if buffer is not None and part is not None:
+                buffer.copy_(part)
+        self.graph.replay()
+        return self.outputs
+
+
+def shapes(inputs: Sequence[Tensor | None]) -> tuple[torch.Size | None, ...]:
+    """Return the shape of each input."""
+    return tuple(None if part is None else part.shape for part in inputs)
 
 
 def _abort(graph: torch.cuda.CUDAGraph) -> None:

@@ -1,23 +1,23 @@
-"""A training step as one CUDA graph, so that the GPU does not wait for Python between kernels."""
+"""A training step as one CUDA graph, and the batches of a validation as another: the GPU does not wait for Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from cubicflow.accel.capture import capture
+from cubicflow.accel.capture import Replay, shapes
 from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_be_flat
 from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.data.rows import Batch
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.training.losses import is_one_pass
 from cubicflow.training.optimiser import Adam, Weights
-from cubicflow.training.parts import Parts
+from cubicflow.training.step_hook import StepHook
 
 if TYPE_CHECKING:
     from cubicflow.training.step import Step
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 # Warm-up steps before a capture. In these steps kernels compile, and libraries choose algorithms and allocate memory. A
 # capture allows none of that.
 WARM_UP_STEPS = 3
+SHAPES_CAPTURED = 2  # shapes of validation batches: of whole batches, and of the last one
 NOT_CAPTURED = "training steps are slower, because they are not captured as one CUDA graph: {}"
 
 
-class FastParts(Parts):
-    """Training parts with flat weights where possible, and with captured steps on a GPU."""
+class FastStepHook(StepHook):
+    """The training step with flat weights where possible, captured on a GPU."""
 
     def weights(self, params: Sequence[Tensor]) -> Weights:
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
@@ -38,13 +39,18 @@ class FastParts(Parts):
         fused = CAN_FUSE and len(weights.tensors) == 1
         return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
 
-    def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
+    def prepared_step(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.processes.device.type != "cuda":
             return step
         if reason := why_not_captured(step):
             notify(NOT_CAPTURED.format(reason))
             return step
         return CapturedStep(step, notify)
+
+    def prepared_validation(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:
+        if step.processes.device.type != "cuda" or why_not_captured(step):
+            return step.validation_sums
+        return CapturedValidation(step, notify)
 
 
 def why_not_captured(step: Step) -> str | None:
@@ -71,46 +77,85 @@ class CapturedStep:
         self.step = step
         self.notify = notify
         self.can_capture = True
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.buffers: Batch | None = None
+        self.replay: Replay | None = None
         step.passes = Fork(step.processes.device).weight_gradients
 
     def __call__(self, batch: Batch) -> None:
-        if self.can_capture and self.graph is None:
+        if self.can_capture and self.replay is None:
             self._capture(batch)
-        if self.graph is None or self.buffers is None or batch.x.shape != self.buffers.x.shape:
+        if self.replay is None or not self.replay.takes(batch):
             self.step(batch)
             return
-        for buffer, part in zip(self.buffers, batch, strict=True):
-            if buffer is not None and part is not None:
-                buffer.copy_(part)
-        self.graph.replay()
-        self.step.weights.written()  # autograd does not see that a replay changed the weights
+        self.replay(*batch)
+        self.step.weights.bump_versions()  # autograd does not see that a replay changed the weights
 
     def _capture(self, batch: Batch) -> None:
         """Warm up on a separate stream, capture the step, and restore all tensors and the generator."""
+        device = self.step.processes.device
         tensors = written_by(self.step)
         originals = [tensor.detach().clone() for tensor in tensors]
-        random_state = torch.cuda.get_rng_state(self.step.processes.device)
-        buffers = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
-        stream = torch.cuda.Stream(self.step.processes.device)
+        stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP_STEPS):
-                    self.step(buffers)
-            torch.cuda.current_stream().wait_stream(stream)
-            self.graph, _ = capture(lambda: self.step(buffers), self.step.processes.device)
-            self.buffers = buffers
-        except RuntimeError as error:
-            self.can_capture = False
-            self.step.passes = nullcontext
-            self.notify(NOT_CAPTURED.format(str(error).splitlines()[0]))
-        finally:
-            with torch.no_grad():
-                for tensor, value in zip(tensors, originals, strict=True):
-                    tensor.copy_(value)
-            torch.cuda.set_rng_state(random_state, self.step.processes.device)
+        with random_numbers_kept(device):
+            try:
+                with torch.cuda.stream(stream):
+                    for _ in range(WARM_UP_STEPS):
+                        self.step(batch)
+                torch.cuda.current_stream().wait_stream(stream)
+                self.replay = Replay(lambda *parts: self.step(Batch(*parts)), batch, device)
+            except RuntimeError as error:
+                self.can_capture = False
+                self.step.passes = nullcontext
+                self.notify(NOT_CAPTURED.format(str(error).splitlines()[0]))
+            finally:
+                with torch.no_grad():
+                    for tensor, value in zip(tensors, originals, strict=True):
+                        tensor.copy_(value)
+
+
+class CapturedValidation:
+    """The sums of :meth:`~cubicflow.training.step.Step.validation_sums` by graphs that are kept for the whole run.
+
+    The graphs read the weights where steps write them, so they serve every validation, of the raw and of the averaged
+    weights. A validation has batches of two shapes: the last one may be shorter. A shape is captured when it comes
+    for the second time: the first call compiles kernels and lets libraries choose algorithms. If a capture fails, every
+    call is plain, and ``notify`` gets the reason.
+    """
+
+    def __init__(self, step: Step, notify: Callable[[str], None]) -> None:
+        self.step = step
+        self.notify = notify
+        self.can_capture = True
+        self.replays: dict[tuple[torch.Size | None, ...], Replay | None] = {}  # by the shapes of a batch
+
+    def __call__(self, batch: Batch) -> Tensor:
+        key = shapes(batch)
+        if self.can_capture and key in self.replays and self.replays[key] is None:
+            self._capture(batch)
+        if len(self.replays) < SHAPES_CAPTURED:
+            self.replays.setdefault(key, None)
+        replay = self.replays.get(key)
+        return self.step.validation_sums(batch) if replay is None else replay(*batch)
+
+    def _capture(self, batch: Batch) -> None:
+        device = self.step.processes.device
+        with random_numbers_kept(device):
+            try:
+                function = lambda *parts: self.step.validation_sums(Batch(*parts))  # noqa: E731
+                self.replays[shapes(batch)] = Replay(function, batch, device)
+            except RuntimeError as error:
+                self.can_capture = False
+                self.notify(f"validation is slower, because it is not captured: {str(error).splitlines()[0]}")
+
+
+@contextmanager
+def random_numbers_kept(device: torch.device) -> Iterator[None]:
+    """Restore the state of the GPU's generator at the end of the block: a capture and its warm-up draw nothing."""
+    state = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_rng_state(state, device)
 
 
 def written_by(step: Step) -> list[Tensor]:
@@ -122,4 +167,4 @@ def written_by(step: Step) -> list[Tensor]:
     return [*step.flow.parameters(), *step.flow.buffers(), *moments, *averages, *record]
 
 
-fill("training", FastParts)
+use_faster("training", FastStepHook)

@@ -32,21 +32,23 @@ class FlatWeights(Weights):
     @torch.no_grad()
     def __init__(self, params: Sequence[Tensor]) -> None:
         super().__init__(params)
-        vector = torch.cat([param.detach().flatten() for param in params])
-        parts = vector.split([param.numel() for param in params])
-        for param, part in zip(self.params, parts, strict=True):
-            param.data = part.view_as(param)
-        self.tensors = [vector]
+        self.tensors = [torch.cat([param.detach().flatten() for param in params])]
+        for param, view in zip(self.params, self.by_param(self.tensors), strict=True):
+            param.data = view
+
+    def by_param(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        parts = tensors[0].split([param.numel() for param in self.params])
+        return [part.view_as(param) for part, param in zip(parts, self.params, strict=True)]
 
     def gradients(self) -> list[Tensor]:
         return [torch.cat([gradient.flatten() for gradient in super().gradients()])]
 
-    def written(self) -> None:
+    def bump_versions(self) -> None:
         """Tell autograd that the parameters changed. Autograd does not know that they are views of the vector, and
         would accept outdated values in a backward pass."""
         torch.autograd.graph.increment_version(self.params)
 
-    def release(self) -> None:
+    def unflatten(self) -> None:
         """Give every parameter its own memory again."""
         for param in self.params:
             param.data = param.detach().clone()
@@ -56,11 +58,11 @@ class FusedAdam(Adam):
     """Adam with the fused kernel of ``torch.optim.AdamW(fused=True)``."""
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
+    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, skip: Tensor) -> None:
         (count,), means, squares = self.moments.values()
-        void = void.to(count.dtype)
+        skip = skip.to(count.dtype)
         count += 1
-        settings = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": void}
+        settings = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": skip}
         # The empty list stands for the maxima of AMSGrad, which is off.
         _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **settings, **FIXED)
-        count -= void
+        count -= skip

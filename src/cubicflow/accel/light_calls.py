@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad, profiler
 
 from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has, launches_are_known
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.splines.calls import Calls, F, Launch
 
 _transforms = find("torch._C._functorch", "peek_interpreter_stack")  # returns None outside of torch.func transforms
@@ -108,4 +108,4 @@ class LightCalls(Calls):
             plan.compiled[key] = run[plan.grid], tuple(named[name] for name in names)
 
 
-fill("splines", LightCalls)
+use_faster("splines", LightCalls)

@@ -7,10 +7,10 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from cubicflow.accel.capture import capture
+from cubicflow.accel.capture import Replay
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.flows.pieces import Pieces, RowFunction
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 
 PIECES_WORTH_A_CAPTURE = 8  # pieces; with fewer, a capture costs more than it saves
 
@@ -33,19 +33,14 @@ class ReplayedPieces(Pieces):
 def replayed(function: RowFunction, rows: Tensor, context: Tensor | None) -> RowFunction:
     """Return an equivalent function that replays the kernels of one call. Inputs with another number of rows go to
     ``function`` itself."""
-    buffers = rows.clone(), None if context is None else context.clone()
-    graph, outputs = capture(lambda: function(*buffers), rows.device)
+    replay = Replay(function, (rows, context), rows.device)
 
-    def replay(part: Tensor, part_context: Tensor | None) -> tuple[Tensor, ...]:
-        if part.shape != buffers[0].shape:
-            return function(part, part_context)
-        buffers[0].copy_(part)
-        if buffers[1] is not None and part_context is not None:
-            buffers[1].copy_(part_context)
-        graph.replay()
-        return tuple(output.clone() for output in outputs)
+    def call(rows: Tensor, context: Tensor | None) -> tuple[Tensor, ...]:
+        if not replay.takes((rows, context)):
+            return function(rows, context)
+        return tuple(output.clone() for output in replay(rows, context))
 
-    return replay
+    return call
 
 
-fill("flows", ReplayedPieces)
+use_faster("flows", ReplayedPieces)

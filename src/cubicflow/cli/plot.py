@@ -35,7 +35,7 @@ def plot(
     Example: cubicflow plot run
     """
     with clear_errors():
-        from cubicflow.plots.run_report import PLOTS, draw_report
+        from cubicflow.plots.report import PLOTS, draw_report
 
         folder = run / PLOTS if output is None else output
         options: dict[str, Any] = {"rows": rows, "seed": seed, "overwrite": overwrite}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
+from cubicflow.seeds import fresh_seed
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.run.scored_parts import ScoredParts
@@ -134,7 +134,7 @@ def sample_files(
         folder = JobFolder(output)
         if seed is None:
             seed = _noted_seed(folder) if resume else None
-        seed = secrets.randbits(62) if seed is None else seed
+        seed = fresh_seed() if seed is None else seed
         work = SampleWork(model, folder, seed, given, temperature, complete, tuple(constraints))
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
         work.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write

@@ -6,22 +6,21 @@ not.
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from cubicflow.extras import install
-from cubicflow.files import write_atomically
+from cubicflow.files import NotPlainError, temporary_name, write_atomically
+from cubicflow.owned_folder import Files, LocalFiles
 from cubicflow.tables.read.fetched import file_system, without_secrets
 from cubicflow.tables.read.places import URL, URL_AS_PATH
 from cubicflow.tables.table_error import TableError
@@ -44,6 +43,8 @@ def readable_errors(place: str) -> Iterator[None]:
         yield
     except TableError:
         raise
+    except NotPlainError as error:
+        raise TableError(str(error)) from None
     except PermissionError as error:
         raise TableError(
             f"{shown(place)}: no permission: {_line(error)}; check the owner and the credentials"
@@ -180,95 +181,101 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
     return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
 
 
-# --- atomic reads and writes ---
+# --- the files of one folder ---
 
 
 def below(folder: str, name: str) -> str:
-    """Return the place of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}" if URL.fullmatch(folder) else str(Path(folder, name))
+    """Return the place of a file in a folder.
+
+    >>> below("s3://bucket/scores?region=eu", "part-0"), below("scores", "part-0")
+    ('s3://bucket/scores/part-0?region=eu', 'scores/part-0')
+    """
+    if not URL.fullmatch(folder):
+        return str(Path(folder, name))
+    address, mark, query = folder.partition("?")
+    return f"{address.rstrip('/')}/{name}{mark}{query}"
 
 
 def write_whole(place: str, content: bytes) -> None:
-    """Write a file atomically.
-
-    In an object store, the file is first written under a temporary name: closing a stream after an error would leave an
-    incomplete file.
-    """
+    """Write a file atomically."""
+    if _is_web(place):
+        raise TableError(f"{shown(place)}: a web server takes no files; give a folder or an object store")
+    store, path = opened(place)
     with readable_errors(place):
-        store, path = opened(place)
         if is_local(place):
             write_atomically(Path(path), content)
-            return
-        temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{secrets.token_hex(8)}"  # noqa: PTH119, PTH120
-        with store.open_output_stream(temporary) as stream:
-            stream.write(content)
-        store.move(temporary, path)
+        else:
+            _upload(store, path, content)
 
 
-def create_whole(place: str, content: bytes) -> bool:
-    """Write a new file, and return whether it is new: two processes can create the same file at the same time.
+def _upload(store: Any, path: str, content: bytes) -> None:
+    """Write a file of a store under a temporary name first: closing a stream after an error leaves a part of a file."""
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/{temporary_name(name)}"
+    with store.open_output_stream(temporary) as stream:
+        stream.write(content)
+    store.move(temporary, path)
 
-    Only fsspec can ask a store to create a file and not to replace one. Elsewhere a file is always replaced.
-    """
-    store, path = opened(place)
-    files = getattr(getattr(store, "handler", None), "fs", None)  # the fsspec file system, if it is one
-    if files is None or "mode" not in signature(files.pipe_file).parameters:
-        write_whole(place, content)
-        return True
-    with readable_errors(place):
+
+class StoreFiles:
+    """The files of a folder in an object store, or in any file system that fsspec supports. There are no locks."""
+
+    def __init__(self, place: str) -> None:
+        if _is_web(place):
+            raise TableError(f"{shown(place)}: a web server takes no files; give a folder or an object store")
+        self.place = place
+
+    def _at(self, name: str) -> tuple[Any, str]:
+        store, path = opened(self.place)
+        return store, f"{path.rstrip('/')}/{name}"
+
+    def make(self) -> None:
+        store, path = opened(self.place)
+        store.create_dir(path, recursive=True)
+
+    def names(self) -> dict[str, bool]:
+        store, path = opened(self.place)
+        found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return dict(sorted((info.path.rpartition("/")[2], info.type == fs.FileType.Directory) for info in found))
+
+    def open(self, name: str) -> IO[bytes]:
+        store, path = self._at(name)
+        return cast("IO[bytes]", store.open_input_file(path))
+
+    def write(self, name: str, content: bytes) -> None:
+        _upload(*self._at(name), content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Only fsspec can ask a store to create a file and not to replace one. Elsewhere the last of several processes
+        creates the file, and those before it find out when they read it."""
+        store, path = self._at(name)
+        files = getattr(getattr(store, "handler", None), "fs", None)  # the fsspec file system, if it is one
+        if files is None or "mode" not in signature(files.pipe_file).parameters:
+            _upload(store, path, content)
+            with self.open(name) as file:
+                return file.read() == content
         try:
             files.pipe_file(path, content, mode="create")
         except FileExistsError:
             return False
-    return True
+        return True
+
+    def remove(self, names: Sequence[str]) -> None:
+        for store, path in map(self._at, names):
+            with suppress(FileNotFoundError):
+                store.delete_file(path)
+
+    def locked(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is locked
+        return nullcontext()
 
 
-def read_whole(place: str) -> bytes:
-    """Read a small file. Raises TableError if the place is not a plain file."""
-    stamp(place)
-    store, path = opened(place)
-    with readable_errors(place), store.open_input_file(path) as file:
-        return bytes(file.read())
+def files_of(folder: str) -> Files:
+    """Return the files of a folder at a place.
 
-
-def names_in(folder: str) -> list[str] | None:
-    """Return the names in a folder, or None if the folder does not exist."""
-    if _is_web(folder):
-        raise TableError(f"{shown(folder)}: a web server takes no files; give a folder or an object store")
-    store, path = opened(folder)
-    with readable_errors(folder):
-        if is_local(folder) and os.path.lexists(path) and not Path(path).is_dir():
-            raise TableError(f"{folder}: this is a file; give the name of a folder")
-        found = store.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        names = sorted(os.path.basename(info.path) for info in found)  # noqa: PTH119
-        if not names and store.get_file_info(path).type == fs.FileType.NotFound:
-            return None
-    return names
-
-
-def remove(folder: str, names: list[str]) -> None:
-    """Remove files from a folder."""
-    store, path = opened(folder)
-    with readable_errors(folder):
-        for name in names:
-            if is_local(folder):
-                Path(path, name).unlink(missing_ok=True)
-            else:
-                store.delete_file(f"{path.rstrip('/')}/{name}")
-
-
-def make_folder(folder: str) -> None:
-    """Make a folder if it does not exist. Raises TableError if its parent folder does not exist."""
-    store, path = opened(folder)
-    if is_local(folder):
-        above = Path(path).parent
-        if not above.is_dir():
-            raise TableError(f"{folder}: there is no folder {above}; make it first")
-        with readable_errors(folder):
-            Path(path).mkdir(exist_ok=True)
-        return
-    with readable_errors(folder):
-        store.create_dir(path, recursive=True)
+    >>> files_of("no/such/folder").names()
+    {}
+    """
+    return LocalFiles(Path(opened(folder)[1])) if is_local(folder) else StoreFiles(folder)
 
 
 def _line(error: BaseException) -> str:

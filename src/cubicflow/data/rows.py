@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.row_summary import Summary, summarise
+from cubicflow.seeds import Stream, derive_seed
 
 SCAN_ROWS = 65_536  # rows in memory during a pass over all rows
-SPLIT, EPOCH = 1, 2  # keys that separate the random streams of one seed
 
 
 class Batch(NamedTuple):
@@ -44,15 +45,6 @@ class Batch(NamedTuple):
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """Return the batch on a device, in a floating dtype."""
         return self.map(lambda part: part.to(device, dtype, non_blocking=True))
-
-
-def derive_seed(seed: int, *keys: int) -> int:
-    """Return a different seed for every tuple of keys.
-
-    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(0, 2)
-    (True, False)
-    """
-    return int(np.random.SeedSequence([seed, *keys]).generate_state(1, np.uint64)[0])
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ class Order:
 
     def permutation(self, n: int, *keys: int) -> Tensor:
         """Return a random permutation of ``range(n)``, the same in every process."""
-        return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, EPOCH, *keys)))
+        return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, Stream.EPOCH, *keys)))
 
 
 class Rows(ABC):
@@ -152,33 +144,57 @@ def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
         epoch, first = epoch + 1, 0
 
 
+class DrawnAhead:
+    """Permutations of one epoch after another. A thread draws the next one, so that a GPU does not wait for it."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Order, int, int] | None = None
+        self.next: Future[Tensor]
+
+    def permutation(self, order: Order, n: int, epoch: int) -> Tensor:
+        """Return ``order.permutation(n, epoch)``, and begin to draw that of the epoch after it."""
+        drawn = self.next.result() if self.key == (order, n, epoch) else order.permutation(n, epoch)
+        self.key = order, n, epoch + 1
+        thread = ThreadPoolExecutor(max_workers=1)
+        self.next = thread.submit(order.permutation, n, epoch + 1)
+        thread.shutdown(wait=False)
+        return drawn
+
+
 class IndexedRows(Rows):
     """Rows with random access by row number."""
 
-    chosen: Tensor | None = None  # the numbers of the rows in this part; None for all rows
     device = torch.device("cpu")  # the device on which ``take`` expects row numbers
+    chosen: Tensor | None = None  # the numbers of the rows in this part, on the device; None for all rows
+    ahead: DrawnAhead | None = None  # the order of the next epoch, for rows on a GPU
 
     @abstractmethod
     def take(self, rows: Tensor) -> Batch:
         """Return the rows with these numbers."""
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        rows = self.row_numbers[order.permutation(self.num_rows, epoch)].to(self.device)
+        places = self._permutation(order, epoch).to(self.device)
+        rows = places if self.chosen is None else self.chosen[places]
         for i in range(first, self.num_rows // order.batch_size):
             yield self.take(rows[i * order.batch_size : (i + 1) * order.batch_size][order.share])
 
+    def _permutation(self, order: Order, epoch: int) -> Tensor:
+        if self.ahead is None:
+            return order.permutation(self.num_rows, epoch)
+        return self.ahead.permutation(order, self.num_rows, epoch)
+
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        for part in self.row_numbers.to(self.device).split(batch_size):
+        for part in self.row_numbers.split(batch_size):
             yield self.take(part)
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
-        generator = torch.Generator().manual_seed(derive_seed(seed, SPLIT))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Stream.SPLIT))
         shuffled = torch.randperm(self.num_rows, generator=generator)
         return self.part(shuffled[num_validation:]), self.part(shuffled[:num_validation])
 
     @property
     def row_numbers(self) -> Tensor:
-        return torch.arange(self.num_rows) if self.chosen is None else self.chosen
+        return torch.arange(self.num_rows, device=self.device) if self.chosen is None else self.chosen
 
     def part(self, rows: Tensor) -> Self:
         """Return the rows at these positions as rows of the same class."""
@@ -234,6 +250,8 @@ class TensorRows(IndexedRows):
         moved = copy.copy(self)
         moved.x, moved.context, moved.weights = self.all.map(lambda part: part.to(device))
         moved.device = device
+        moved.chosen = None if self.chosen is None else self.chosen.to(device)
+        moved.ahead = DrawnAhead() if device.type == "cuda" else None
         return moved
 
 

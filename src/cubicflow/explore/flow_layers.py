@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
-from cubicflow.flows import Flow, Mixture
+from cubicflow.plots.learned_splines import POINTS, ROWS, Bent, first_flow, layers_of, most_bent
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import TableEncoder
-from cubicflow.transforms import Compose, Transform
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 
-POINTS = 161  # points of a drawn spline
-ROWS = 12  # rows whose splines are drawn
 PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn
+MOST_FEATURES = 12  # features of a layer whose splines are compared
 AT_ONCE = 1 << 14  # rows in one pass
 LINES = 9  # straight lines across the data in each direction, which the layers bend
 LINE_POINTS = 129  # points of a straight line
@@ -33,22 +29,23 @@ def layers_answer(run: OpenedRun) -> bytes:
     """Return the splines of the layers, and the positions of points after every layer."""
     if run.kind == "images":
         return framed({"kind": "images", "layers": [], "steps": []})
-    if isinstance(run.subject, ColumnsSubject):
-        return _conditional_splines(run.subject)
-    return _flow_answer(run)
+    if run.kind != "columns":
+        return _flow_answer(run)
+    return _conditional_splines(cast("ColumnsSubject", run.subject))
 
 
 @torch.no_grad()
 def _conditional_splines(subject: ColumnsSubject) -> bytes:
     """Return, for a model of columns, the distribution function of each number given earlier cells, for a few rows."""
-    _, laws = subject.pool().all()
+    pool = subject.pool()
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
     for i, name in enumerate(subject.encoder.order):
-        if laws[i].params is None:
+        law = pool.law(i, slice(ROWS))
+        if law.params is None:
             continue
         layers.append({"name": name, "feature": None})
-        curves.append(laws[i].take(slice(ROWS)).distribution(u).float().numpy())
+        curves.append(law.distribution(u).float().numpy())
     context = spelled(subject.usual)
     header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
     arrays = {"x": u.float().numpy()}
@@ -59,7 +56,7 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
 
 @torch.no_grad()
 def _flow_answer(run: OpenedRun) -> bytes:
-    flow = _first_flow(run.model)
+    flow = first_flow(run.model)
     if flow.context_features:
         return framed({"kind": "context", "layers": [], "steps": []})
     rows = _flow_inputs(run)
@@ -67,45 +64,42 @@ def _flow_answer(run: OpenedRun) -> bytes:
     x = torch.from_numpy(rows).to(dtype)
     lines = torch.from_numpy(_lines(rows)).to(dtype) if rows.shape[1] == 2 else None
     bent = [] if lines is None else [lines]
-    steps, states, curves, grids = ["data"], [x], [], []
+    steps, states, curves = ["data"], [x], list[Bent]()
     layers: list[dict[str, Any]] = []
-    for layer in _layers(flow.transform):
+    for layer in layers_of(flow.transform):
         if not layer.affine and len(layers) < MOST_LAYERS:
-            feature, grid, y = _bent_most(layer, x)
-            layers.append({"name": f"layer {len(steps)}, {type(layer).__name__.lower()}", "feature": feature})
-            grids.append(grid)
-            curves.append(y)
+            curves.append(most_bent(layer, x, features=MOST_FEATURES))
+            name = f"layer {len(steps)}, {type(layer).__name__.lower()}"
+            layers.append({"name": name, "feature": curves[-1].feature})
         x = torch.cat([layer(part)[0] for part in x.split(AT_ONCE)])
         states.append(x)
         if bent:
             bent.append(layer(bent[-1])[0])
         steps.append(type(layer).__name__.lower())
     steps[-1] = f"{steps[-1]}: noise"
-    header = {"kind": "flow", "layers": layers, "steps": steps, "names": [c.name for c in run.subject.columns]}
+    header = {"kind": "flow", "layers": layers, "steps": steps, "names": [c.name for c in run.subject.axes]}
     arrays = {"path": torch.stack(states).float().numpy()}  # (steps, N, D)
     if bent:
         shape = (len(bent), 2 * LINES, LINE_POINTS, 2)
         arrays["lines"] = torch.stack(bent).float().numpy().reshape(shape)
     if curves:
-        arrays |= {"x": np.stack(grids).astype(np.float32), "y": np.stack(curves).astype(np.float32)}
+        arrays |= {name: np.stack([getattr(each, name) for each in curves]).astype(np.float32) for name in ("x", "y")}
     return framed(header, arrays)
 
 
 def _flow_inputs(run: OpenedRun) -> Floats:
     """Return rows as inputs of the flow: rows of the data, or drawn rows if there is no data."""
-    features = len(run.subject.columns)
+    features = len(run.subject.axes)
     if (name := run.built_in) is not None:
         return even_points(BUILT_IN[name](), PATH_POINTS)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
-    if run.fitted is None:
-        return y
-    encoder = run.fitted.encoder
-    if not isinstance(encoder, TableEncoder):
-        raise TypeError(f"a flow needs a TableEncoder, got {type(encoder).__name__}")
+    encoder = run.subject.fitted.encoder
+    if not isinstance(encoder, FlowEncoder):
+        raise TypeError(f"a flow needs a FlowEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
-    return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
+    return encoder.inputs(y, encoder.noise(len(y), generator))
 
 
 def _lines(rows: Floats) -> Floats:
@@ -117,33 +111,3 @@ def _lines(rows: Floats) -> Floats:
     level = np.stack(np.broadcast_arrays(along[None, :, 0], places[:, None, 1]), axis=-1)
     found: Floats = np.concatenate([upright, level]).reshape(-1, 2)
     return found
-
-
-def _first_flow(model: Flow | Mixture) -> Flow:
-    return next(part for part in model.modules() if isinstance(part, Flow))
-
-
-def _layers(transform: Transform) -> Sequence[Transform]:
-    if isinstance(transform, Compose):
-        return [layer for part in transform.transforms for layer in _layers(part)]
-    return [transform]
-
-
-def _bent_most(layer: Transform, rows: Tensor) -> tuple[int, Floats, Floats]:
-    """Return the feature with the most curved map in a layer, its inputs (points,) and its outputs (ROWS, points)."""
-    some = rows[:ROWS]
-    best: tuple[float, int, Floats, Floats] | None = None
-    for feature in range(min(rows.shape[1], 12)):
-        low, high = float(rows[:, feature].min()), float(rows[:, feature].max())
-        if low >= 0 and high <= 1:
-            low, high = 0.0, 1.0
-        grid = torch.linspace(low, high, POINTS, dtype=rows.dtype)
-        moved = some.repeat_interleave(POINTS, 0)
-        moved[:, feature] = grid.repeat(len(some))
-        y = layer(moved)[0][:, feature].reshape(len(some), POINTS)
-        bend = float(y.diff(n=2).abs().mean() / (y.max() - y.min()).clamp(min=1e-12))
-        if best is None or bend > best[0]:
-            best = bend, feature, grid.double().numpy(), y.double().numpy()
-    if best is None:
-        raise ValueError(f"cannot draw a spline of {type(layer).__name__}: it has no features")
-    return best[1:]

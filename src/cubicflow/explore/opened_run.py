@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,33 +16,28 @@ from numpy.typing import NDArray
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
+from cubicflow.explore.messages import without_paths
 from cubicflow.explore.subject import (
-    ArraySubject,
     ColumnsSubject,
     FlowSubject,
     Subject,
-    numbers_of,
     spelled,
     usual_context,
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
-from cubicflow.tables import FittedTable, Table, TableError, open_table
+from cubicflow.tables import FittedTable, Table, TableError
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.read.places import is_path
-from cubicflow.tables.schema.split import RowSample
-from cubicflow.tables.schema.usable_rows import pieces
+from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 
 DATA_ROWS = 6000  # rows of the data that the page shows
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
-ROW_NUMBER = "\0row"  # name of a temporary column
 T = TypeVar("T")
-PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
 
 @dataclass(frozen=True)
@@ -86,9 +81,16 @@ class OpenedRun:
     @property
     def kind(self) -> str:
         """The kind of model: columns, flow, array or images."""
-        if self.fitted is not None:
-            return "columns" if isinstance(self.model, ColumnsModel) else "flow"
-        return "images" if len(getattr(self.model, "shape", ())) == 3 else "array"
+        if self.fitted is None:
+            return "images"
+        if isinstance(self.model, ColumnsModel):
+            return "columns"
+        return "flow" if SECTION in self.config else "array"
+
+    @property
+    def is_plane(self) -> bool:
+        """Whether the model is a flow of vectors of two features."""
+        return self.kind == "array" and tuple(self.model.shape) == (2,)
 
     @property
     def subject(self) -> Subject:
@@ -96,14 +98,14 @@ class OpenedRun:
 
     def _subject(self) -> Subject:
         found = self._new_subject()
-        _ = found.columns  # computed here, under the lock, because a cached property has no lock
+        _ = found.axes  # computed here, under the lock, because a cached property has no lock
         return found
 
     def _new_subject(self) -> Subject:
-        if self.kind == "images":
-            raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
-            return ArraySubject(self.model)
+            raise TableError("this run is a flow of images; see the view Images")
+        if self.kind == "array" and self.model.context_features:
+            raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         like = self.data.rows if self.fitted.schema.context and self.data is not None else None
         if self.fitted.schema.context and like is None:
             self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
@@ -126,38 +128,21 @@ class OpenedRun:
     def built_in(self) -> str | None:
         """The name of the built-in density of the plane that was fitted; None for other data."""
         name = self.config.get(BUILT_IN_SECTION)
-        is_plane = self.fitted is None and tuple(getattr(self.model, "shape", ())) == (2,)
-        return str(name) if is_plane and name in [*BUILT_IN] else None
+        return str(name) if self.is_plane and name in [*BUILT_IN] else None
 
     @property
     def table(self) -> Table | None:
         """The table that was fitted; None if it is missing or has changed."""
-        return self.once("table", self._noted_table)
+        return self.once("table", self._table)
 
-    def _noted_table(self) -> Table | None:
-        found, note = self._table()
-        if note:
-            self.notes.append(note)
-        return found
-
-    def _table(self) -> tuple[Table | None, str | None]:
-        if self.fitted is None:
-            return None, None
-        if not is_path(self.fitted.source):
-            return (
-                None,
-                "The fitted table came from a query, a URL or a pipe and is not read again: only the model is shown.",
-            )
-        source = Path(self.fitted.source)
-        if not source.exists():
-            return None, f"The fitted table {source.name} no longer exists: only the model is shown."
-        try:
-            table = open_table(source, self.fitted.reading)
-            if self.fitted.is_source(table):
-                return table, None
-        except (ValueError, OSError) as error:
-            return None, f"The fitted table cannot be read: {without_paths(str(error))}"
-        return None, f"The fitted table {source.name} has changed since the fit: only the model is shown."
+    def _table(self) -> Table | None:
+        if self.fitted is not None and self.kind != "array":
+            try:
+                return fitted_file(self.fitted)
+            except TableError as error:
+                reason = without_paths(str(error), Path(self.fitted.source))
+                self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
+        return None
 
     @property
     def data(self) -> DataRows | None:
@@ -170,16 +155,11 @@ class OpenedRun:
             return DataRows(y, np.zeros(len(y), np.bool_))
         if self.fitted is None or self.table is None:
             return None
-        chosen = RowSample(DATA_ROWS)
-        for piece in pieces(self.table, self.fitted.schema.check(self.table), self.fitted.missing):
-            chosen.update(piece.batch.append_column(ROW_NUMBER, pa.array(piece.numbers)), piece.numbers)
-        rows = chosen.table().combine_chunks()
-        if not len(rows):
+        found = some_rows(self.fitted, self.table, DATA_ROWS)
+        if found is None:
             return None
-        numbers = rows.column(ROW_NUMBER).to_numpy()
-        rows = rows.drop_columns([ROW_NUMBER])
-        y = numbers_of(self.fitted, rows)
-        return DataRows(y, self.fitted.split.parts_of(numbers) == 0, rows.to_batches()[0])
+        rows, numbers = found
+        return DataRows(self.fitted.numbers(rows), self.fitted.split.parts_of(numbers) == 0, rows)
 
     def about(self) -> dict[str, Any]:
         """Return the facts about the run that every view needs first."""
@@ -201,8 +181,8 @@ class OpenedRun:
             "step": step,
             "seconds": result.get("seconds"),
             "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
-            "source": Path(self.fitted.source).name if self.fitted is not None else self.config.get(BUILT_IN_SECTION),
-            "parts": self.fitted.parts if self.fitted is not None else None,
+            "source": Path(self.fitted.source).name if self.fitted and self.fitted.source else self.built_in,
+            "parts": (self.fitted and self.fitted.parts) or None,
         }
 
 
@@ -219,19 +199,8 @@ def open_run(path: Path) -> OpenedRun:
         raise FlowFileError(
             path / CONFIG_FILE, "the run holds a module that is not a flow; only flows and tables can be shown"
         )
-    return OpenedRun(path, now, config, model)
-
-
-def without_paths(text: str, *known: Path) -> str:
-    """Replace paths in a message by file names. Only the paths in ``known`` may contain spaces.
-
-    >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
-    "config.json: not valid JSON; see 'x y'"
-    >>> without_paths("/my own/runs/first/config.json: damaged", Path("/my own/runs/first"))
-    'first/config.json: damaged'
-    """
-    for path in known:
-        for text_of_path in {str(path), str(path.absolute()), str(path.resolve())}:
-            if text_of_path not in (".", "/"):
-                text = text.replace(text_of_path, path.resolve().name)
-    return PATHS.sub(r"\1", text)
+    if len(model.shape) == 3:
+        return OpenedRun(path, now, config, model)
+    features = math.prod(model.shape)
+    names = ["x", "y"] if features == 2 else [f"x{i + 1}" for i in range(features)]
+    return OpenedRun(path, now, config, model, FittedTable.of_flow(model, names))

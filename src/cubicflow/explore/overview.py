@@ -10,21 +10,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.explore.answers import Answer
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
-from cubicflow.explore.subject import ArraySubject, ColumnsSubject
+from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.axes import Axis
+from cubicflow.tables.judging.judgement import read_judgement
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.query.marginals import Marginals
 from cubicflow.tables.run.scored_parts import score_some
 from cubicflow.tables.run.verdict import Score, score_warnings, verdict
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
 GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns
+MOST_MENU = 400  # largest number of words in a menu
 POINTS = 3000  # points of the data, and points of the model, on the page
 PLANE_POINTS = BUILT_IN_ROWS  # points of the data, and points of the model, for a flow of two features
-GRID = 96  # largest side of a density that is a histogram of rows, in cells
 EXACT_GRID = 256  # side of an exact density, in cells
 SHOWN_POINTS = 2000  # points of the training curve
 LARGEST = 1e30  # larger losses are left out of the training curve
@@ -34,13 +36,13 @@ CURVES = (("loss", "training"), ("validation_loss", "validation"), ("validation_
 def columns_answer(run: OpenedRun) -> bytes:
     """Return the columns and the masses of their bins under the model."""
     subject = run.subject
-    about = [column.to_json() for column in subject.columns]
+    about = [_described(axis) for axis in subject.axes]
     order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
-    usual = getattr(subject, "usual", {})
+    schema, usual = subject.fitted.schema.columns, subject.usual
     header: dict[str, Any] = {
         "columns": about,
-        "given": [{**column.to_json(), "usual": str(usual[column.name])} for column in subject.given],
-        "ofData": getattr(subject, "contexts", None) is not None,
+        "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
+        "ofData": subject.contexts is not None,
         "order": order,
     }
     if usual:
@@ -48,18 +50,47 @@ def columns_answer(run: OpenedRun) -> bytes:
     else:
         answer = subject.answer({})
         arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
-    schema = run.fitted.schema.columns if run.fitted else ()
     others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
     header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
-    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")] or [c["name"] for c in about]
+    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")]
     return framed(header, arrays)
+
+
+def _described(axis: Axis) -> dict[str, Any]:
+    """Return the description of a column. A menu has its first MOST_MENU words; the user can type any word."""
+    column = axis.column
+    return {
+        "name": column.name,
+        "kind": column.kind,
+        "about": column.describe(),
+        "isList": axis.is_list,
+        "isDate": axis.is_date,
+        "isWhole": axis.is_whole,
+        "hasGaps": axis.has_gaps,
+        "isGiven": column.role == "context",
+        "decimals": _decimals(column),
+        "step": axis.unit if axis.is_whole else None,
+        "bars": axis.bars,
+        "hasOthers": axis.has_others,
+        "menu": axis.labels[:MOST_MENU],
+        "words": len(axis.labels),
+        "edges": axis.shown(np.asarray(axis.edges)).tolist(),
+    }
+
+
+def _decimals(column: Column) -> int | None:
+    """Return the number of decimals of a column's values; None if it is not known, or for words and dates."""
+    step = column.axis_step
+    if column.on_calendar or column.decimals is not None or step is None:
+        return None if column.on_calendar else column.decimals
+    return next((d for d in range(10) if abs(round(step, d) - step) < 1e-12 * max(1.0, abs(step))), 9)
 
 
 def _pictures(run: OpenedRun, y: Floats) -> dict[str, NDArray[Any]]:
     """Return the masses of all bins, and the quantiles of all columns, of rows (N, D)."""
-    columns = run.subject.columns
-    masses = [column.masses(y[:, i]) for i, column in enumerate(columns)]
-    return _joined(masses, [column.quantiles(y[:, i]) for i, column in enumerate(columns)])
+    axes = run.subject.axes
+    masses = [axis.masses(y[:, i]) for i, axis in enumerate(axes)]
+    return _joined(masses, [axis.quantiles(y[:, i]) for i, axis in enumerate(axes)])
 
 
 def _joined(masses: Sequence[Floats], quantiles: Sequence[Floats]) -> dict[str, NDArray[Any]]:
@@ -74,7 +105,7 @@ def data_answer(run: OpenedRun) -> bytes:
     return framed({"rows": len(data.y), "notes": run.about()["notes"]}, _pictures(run, data.y))
 
 
-def answer_of(answer: Answer) -> bytes:
+def answer_of(answer: Marginals) -> bytes:
     """Encode an answer for the page."""
     sizes = [column.effective_size for column in answer.columns]
     header = {
@@ -91,23 +122,13 @@ def answer_of(answer: Answer) -> bytes:
 def points_answer(run: OpenedRun) -> bytes:
     """Return rows of the data and of the model, as positions on the axes of the page."""
     subject, arrays = run.subject, {}
-    most = PLANE_POINTS if isinstance(subject, ArraySubject) and len(subject.columns) == 2 else POINTS
+    most = PLANE_POINTS if run.is_plane else POINTS
     rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
     for name, y in rows.items():
         if y is not None:
-            arrays[name] = _placed(run, y).astype(np.float32)
+            placed = [axis.positions(y[:, i]) for i, axis in enumerate(subject.axes)]
+            arrays[name] = np.stack(placed, axis=1).astype(np.float32)
     return framed({"notes": run.about()["notes"]}, arrays)
-
-
-def _placed(run: OpenedRun, y: Floats) -> Floats:
-    """Convert plain numbers to positions on axes: the bar's number for a list, the value for numbers, NaN for missing
-    values."""
-    found = np.empty_like(y)
-    for i, column in enumerate(run.subject.columns):
-        place = column.bin_of(y[:, i]).astype(np.float64)
-        listed = np.where((place < 0) | (place >= column.bins), np.nan, place)
-        found[:, i] = listed if column.is_list else column.shown(y[:, i])
-    return found
 
 
 @torch.no_grad()
@@ -117,24 +138,17 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
     The density is exact for a flow of two features. Otherwise it is the share of drawn rows in each cell of a grid.
     """
     subject = run.subject
-    across, up = subject.columns[x], subject.columns[y]
-    if isinstance(subject, ArraySubject) and len(subject.columns) == 2 and x != y:
+    across, up = subject.axes[x], subject.axes[y]
+    if run.is_plane and x != y:
         edges = [np.linspace(c.edges[0], c.edges[-1], EXACT_GRID + 1) for c in (across, up)]
         middles = [(each[1:] + each[:-1]) / 2 for each in edges]
         grid = np.stack(np.meshgrid(*middles, indexing="xy"), axis=-1).reshape(-1, 2)
         order = [0, 1] if x < y else [1, 0]
-        points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(subject.flow.parameters()).dtype)
-        density = subject.flow.log_prob(points, batch_size=1 << 14).exp().float().numpy()
+        points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(run.model.parameters()).dtype)
+        density = run.model.log_prob(points, batch_size=1 << 14).exp().float().numpy()
         return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
     rows = subject.many_rows()
-    cells = []
-    for column, i in ((across, x), (up, y)):
-        if column.is_list:
-            cells.append((column.bin_of(rows[:, i]), column.bins))
-            continue
-        bins = min(column.bins, GRID)
-        cells.append((column.bin_of(rows[:, i]), bins))
-    (first, wide), (second, tall) = cells
+    (first, wide), (second, tall) = ((axis.bin_of(rows[:, i]), axis.bins) for axis, i in ((across, x), (up, y)))
     inside = (first >= 0) & (first < wide) & (second >= 0) & (second < tall)
     counts = np.bincount(second[inside] * wide + first[inside], minlength=wide * tall).reshape(tall, wide)
     return framed({"isExact": False, "rows": len(rows)}, {"density": (counts / len(rows)).astype(np.float32)})
@@ -173,7 +187,7 @@ def score_answer(run: OpenedRun) -> bytes:
         pixels = math.prod(run.model.shape)
         bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # a number, by _is_usable
         header["verdict"] = f"Held-out images take {bits:.3f} bits per pixel value."
-    elif run.fitted is None and _is_usable(loss):
+    elif run.kind == "array" and _is_usable(loss):
         header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # a number, by _is_usable
     return framed(header)
 

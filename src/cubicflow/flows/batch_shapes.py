@@ -53,8 +53,12 @@ def flatten_rows(
             f"x of shape {tuple(x.shape)} and context of shape {tuple(context.shape)} do not broadcast: give one row "
             "of context for each row of x, or x of shape (n, N, ...) for N rows of context"
         ) from None
-    rows = x.expand(*batch, *shape).reshape(batch.numel(), *shape)
-    return rows, context.expand(*batch, *context_shape).reshape(batch.numel(), *context_shape), batch
+    return expanded(x, batch, shape), expanded(context, batch, context_shape), batch
+
+
+def expanded(x: Tensor, batch: torch.Size, shape: tuple[int, ...]) -> Tensor:
+    """Expand x (..., *shape) to the batch shape, and flatten it to rows (N, *shape)."""
+    return x.expand(*batch, *shape).reshape(batch.numel(), *shape)
 
 
 def no_context(context_shape: tuple[int, ...]) -> ValueError:

@@ -12,7 +12,7 @@ from cubicflow.distributions import ByColumn
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import RecipeConfig
 from cubicflow.nets import ResidualMLP
-from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, Standardise, Transform
+from cubicflow.transforms import Compose, Elementwise, Standardise, Transform
 
 
 @dataclass(frozen=True)
@@ -70,26 +70,11 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
 
 
 def _layers(config: BoxConfig, domains: list[str]) -> list[Transform]:
-    element = ElementMap(config.family, config.num_bins, config.slopes, domains, backend=config.backend)
-    features = len(domains)
-    if features == 1:
-        if not config.context_features:
-            return [Elementwise(1, element.columns([0]))]
-        masks = [[True]] * 2
-    else:
-        masks = binary_masks(features) * 2
+    if len(domains) == 1 and not config.context_features:
+        return [Elementwise(1, config.element_map(domains[0]))]
+    masks = [[True]] * 2 if len(domains) == 1 else binary_masks(len(domains)) * 2
     wanted = min(10, len(masks)) if config.num_layers is None else positive("num_layers", config.num_layers)
-    masks = (masks * wanted)[:wanted]
-    return [
-        Coupling(
-            mask,
-            config.residual(ResidualMLP),
-            element,
-            context_features=config.context_features,
-            transform_identity=config.identity_maps,
-        )
-        for mask in masks
-    ]
+    return [config.coupling(mask, ResidualMLP, domains) for mask in (masks * wanted)[:wanted]]
 
 
 def binary_masks(features: int) -> list[list[bool]]:

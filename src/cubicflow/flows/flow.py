@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.distributions import Base
-from cubicflow.flows.batch_shapes import as_flow, as_generator, flatten_rows, no_context, sample_shape, wrong_context
+from cubicflow.flows.batch_shapes import (
+    as_flow,
+    as_generator,
+    expanded,
+    flatten_rows,
+    no_context,
+    sample_shape,
+    wrong_context,
+)
 from cubicflow.flows.pieces import RowFunction, pieces
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
@@ -164,9 +173,8 @@ class Flow(nn.Module):
     def noise_log_prob(self, z: Tensor, context: Tensor | None = None, temperature: float = 1.0) -> Tensor:
         """Return the log density of noise z (..., base.features) under the base, (...,), given contexts of
         :meth:`embed`."""
-        if not self.base.context_features:
-            return self.base.log_prob(z, temperature)
-        return self.base.log_prob(z, temperature, context)  # type: ignore[call-arg] # only these bases take it
+        given = (context,) if self.base.context_features else ()  # only bases with context take this argument
+        return self.base.log_prob(z, temperature, *given)
 
     # --- samples ---
 
@@ -243,13 +251,10 @@ class Flow(nn.Module):
         """Draw noise of shape (n, *batch shape of context, base.features)."""
         generator = as_generator(generator, seed, self.base.anchor.device)
         batch = sample_shape(n, context, len(self.embedded_shape))
-        if not self.base.context_features or context is None:
-            z = self.base.sample(batch.numel(), temperature, generator)
-        else:
-            shape = self.embedded_shape
-            rows = context.to(self.base.anchor.dtype).expand(*batch, *shape).reshape(batch.numel(), *shape)
-            z = self.base.sample(batch.numel(), temperature, generator, rows)  # type: ignore[call-arg]
-        return z.reshape(*batch, self.base.features)
+        given: tuple[Tensor, ...] = ()
+        if self.base.context_features and context is not None:
+            given = (expanded(context.to(self.base.anchor.dtype), batch, self.embedded_shape),)
+        return self.base.sample(batch.numel(), temperature, generator, *given).reshape(*batch, self.base.features)
 
     def _forth(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         outputs: tuple[Tensor, Tensor] = self.transform(x, context_for(self.transform, context))
@@ -263,10 +268,15 @@ class Flow(nn.Module):
         token, so rows with tokens count more."""
         if len(rows) < FEW_ROWS:
             return None
-        tokens = max(getattr(module, "tokens", 1) for module in self.modules())
-        if not rows.is_cuda and tokens == 1:
+        if not rows.is_cuda and self._tokens == 1:
             return None
-        return max(1, ROWS_AT_ONCE // (math.prod(shape[1:]) * tokens))
+        return max(1, ROWS_AT_ONCE // (math.prod(shape[1:]) * self._tokens))
+
+    @cached_property
+    def _tokens(self) -> int:
+        """The number of tokens of a row; 1 without attention. Cached: a search of all modules takes as long as a small
+        call."""
+        return max(getattr(module, "tokens", 1) for module in self.modules())
 
     def _by_rows(
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None

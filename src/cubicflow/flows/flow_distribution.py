@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from cubicflow.flows.batch_shapes import no_context
+from cubicflow.flows.batch_shapes import expanded, no_context
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import PositiveDensity, box_of
 
@@ -57,9 +57,8 @@ class FlowDistribution(Distribution):
         return type(self)(self.flow, context, batch_shape=batch_shape)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
-        shape, batch, rows = self._extended(sample_shape)
-        x = self.flow.sample(batch.numel()) if rows is None else self.flow.sample(1, rows)[0]
-        return x.reshape(shape)
+        shape, _, count, rows = self._extended(sample_shape)
+        return self.flow.sample(count, rows).reshape(shape)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         return self.rsample_and_log_prob(sample_shape)[0]
@@ -68,20 +67,18 @@ class FlowDistribution(Distribution):
         """Draw samples as in :meth:`rsample`, and return them with their log densities, in one pass."""
         if not isinstance(self.flow, Flow):
             self.flow.rsample(0)  # raises, with the reason
-        shape, batch, rows = self._extended(sample_shape)
-        if rows is None:
-            x, log_prob = self.flow.sample_and_log_prob(batch.numel())
-        else:
-            x, log_prob = (part[0] for part in self.flow.sample_and_log_prob(1, rows))
+        shape, batch, count, rows = self._extended(sample_shape)
+        x, log_prob = self.flow.sample_and_log_prob(count, rows)
         return x.reshape(shape), log_prob.reshape(batch)
 
-    def _extended(self, sample_shape: Any) -> tuple[torch.Size, torch.Size, Tensor | None]:
-        """Return the shape of samples, their batch shape, and one row of context for each."""
+    def _extended(self, sample_shape: Any) -> tuple[torch.Size, torch.Size, int, Tensor | None]:
+        """Return the shape of samples, their batch shape, and the arguments of :meth:`Flow.sample` that draw them: a
+        number of samples, or 1 and a row of context for each sample."""
         shape = self._extended_shape(sample_shape)
         batch = shape[: len(shape) - len(self.event_shape)]
-        one = self.flow.context_shape
-        rows = None if self.context is None else self.context.expand(*batch, *one).reshape(batch.numel(), *one)
-        return shape, batch, rows
+        if self.context is None:
+            return shape, batch, batch.numel(), None
+        return shape, batch, 1, expanded(self.context, batch, self.flow.context_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         features = len(self.event_shape)

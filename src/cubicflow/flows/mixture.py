@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from cubicflow.flows.batch_shapes import as_generator, sample_shape
+from cubicflow.flows.batch_shapes import as_generator, expanded, sample_shape
 from cubicflow.flows.flow import Flow
 
 if TYPE_CHECKING:
@@ -121,18 +121,14 @@ class Mixture(nn.Module):
         if rows == 0:
             return self.flows[0].sample(n, context, temperature)
         picks = torch.multinomial(self.log_shares().exp(), rows, replacement=True, generator=generator)
-        shape = self.context_shape
-        contexts = None if context is None else context.expand(*batch, *shape).reshape(rows, *shape)
-        order, pieces = [], []
-        for i, flow in enumerate(self.flows):
-            chosen = (picks == i).nonzero().squeeze(1)
-            order.append(chosen)
-            if contexts is None:
-                pieces.append(flow.sample(len(chosen), None, temperature, batch_size=batch_size, generator=generator))
-            else:
-                given = contexts[chosen]
-                pieces.append(flow.sample(1, given, temperature, batch_size=batch_size, generator=generator)[0])
-        return torch.cat(pieces)[torch.cat(order).argsort()].reshape(*batch, *self.shape)
+        contexts = None if context is None else expanded(context, batch, self.context_shape)
+        order = [(picks == i).nonzero().squeeze(1) for i in range(len(self.flows))]
+        drawn = []
+        for flow, chosen in zip(self.flows, order, strict=True):
+            count, given = (len(chosen), None) if contexts is None else (1, contexts[chosen])
+            x = flow.sample(count, given, temperature, batch_size=batch_size, generator=generator)
+            drawn.append(x.reshape(-1, *self.shape))
+        return torch.cat(drawn)[torch.cat(order).argsort()].reshape(*batch, *self.shape)
 
     def sample_and_log_prob(
         self,

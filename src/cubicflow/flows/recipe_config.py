@@ -10,11 +10,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from cubicflow.arguments import unknown_name
+from cubicflow.arguments import config_of, unknown_name
 from cubicflow.distributions import Base
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import data_ends
-from cubicflow.nets.residual_net import ResidualNet
 from cubicflow.transforms import Compose, Coupling, ElementMap, Inverse, Logit, Sigmoid, Transform
 from cubicflow.transforms.element_map import is_spline
 from cubicflow.transforms.transform import is_unbounded
@@ -100,27 +99,21 @@ class RecipeConfig:
             )
         return flow
 
-    def element_map(self, domain: str) -> ElementMap:
-        """Return the element map on the real line or on the unit interval."""
+    def element_map(self, domain: str | Sequence[str]) -> ElementMap:
+        """Return the element map on a domain, or on one domain for each column."""
         return ElementMap(self.family, self.num_bins, self.slopes, domain, backend=self.backend)
 
-    def residual(self, kind: Callable[..., ResidualNet]) -> partial[ResidualNet]:
-        """Return a factory of residual networks with these settings."""
-        return partial(
-            kind,
-            hidden_features=self.hidden_features,
-            num_blocks=self.num_blocks,
-            dropout=self.dropout,
-            norm=self.norm,
-            identity_start=self.identity_start,
-            scale_output=self.scale_logits,
-        )
+    def network_factory(self, kind: Callable[..., nn.Module]) -> partial[nn.Module]:
+        """Return a factory of networks with these settings. ``kind`` is a class, or a ``partial`` of a class."""
+        settings = config_of(self, "hidden_features", "num_blocks", "dropout", "identity_start")
+        norm = {} if self.norm is None else {"norm": self.norm}  # a transformer has no such argument
+        return partial(kind, **settings, **norm, scale_output=self.scale_logits)
 
-    def coupling(self, mask: Sequence[bool], kind: Callable[..., ResidualNet], domain: str) -> Coupling:
-        """Return a coupling layer on the real line or on the unit interval."""
+    def coupling(self, mask: Sequence[bool], kind: Callable[..., nn.Module], domain: str | Sequence[str]) -> Coupling:
+        """Return a coupling layer."""
         return Coupling(
             mask,
-            self.residual(kind),
+            self.network_factory(kind),
             self.element_map(domain),
             context_features=self.context_features,
             transform_identity=self.identity_maps,

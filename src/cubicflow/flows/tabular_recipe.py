@@ -117,7 +117,7 @@ class TabularConfig(RecipeConfig):
                 "both, or leave out order="
             )
 
-    def element_map(self, domain: str) -> ElementMap:
+    def element_map(self, domain: str | Sequence[str]) -> ElementMap:
         return replace(super().element_map(domain), affine_first=self.affine_first and domain == "real")
 
 
@@ -156,9 +156,15 @@ def _linear(config: TabularConfig, i: int) -> Transform:
 
 
 def _autoregressive(config: TabularConfig, i: int, domain: str) -> Transform:
-    maps, context_features = config.element_map(domain), config.context_features
+    causal: Any = MaskedResidualMLP
+    if config.network == "transformer":
+        causal = partial(CausalTransformer, num_heads=config.num_heads)
     return Autoregressive(
-        config.features, _causal(config), maps, context_features=context_features, order=_order(config, i)
+        config.features,
+        config.network_factory(causal),
+        config.element_map(domain),
+        context_features=config.context_features,
+        order=_order(config, i),
     )
 
 
@@ -172,20 +178,6 @@ def _coupling(config: TabularConfig, i: int, domain: str) -> Transform:
     else:
         mask = contiguous_mask(config.features, second=i % 2 == 0)
     return config.coupling(mask, ResidualMLP, domain)
-
-
-def _causal(config: TabularConfig) -> partial[Any]:
-    if config.network == "mlp":
-        return config.residual(MaskedResidualMLP)
-    return partial(
-        CausalTransformer,
-        hidden_features=config.hidden_features,
-        num_blocks=config.num_blocks,
-        num_heads=config.num_heads,
-        dropout=config.dropout,
-        identity_start=config.identity_start,
-        scale_output=config.scale_logits,
-    )
 
 
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.flows import Flow, Mixture
-from cubicflow.plots.style import DATA, INK, panel_grid
 from cubicflow.transforms import Compose, Transform
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 POINTS = 201  # points of a curve
 ROWS = 12  # rows, with one curve each
 MOST_LAYERS = 12
-HALF_WIDTH = 4.0  # curves are drawn from -HALF_WIDTH to HALF_WIDTH
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ def learned_splines(curves: list[Curves]) -> Figure:
     >>> learned_splines([Curves("cubes", x, x[None] ** 3)]).axes[0].get_title()
     'cubes'
     """
+    from cubicflow.plots.style import DATA, INK, panel_grid  # the page, which draws by itself, needs no matplotlib
+
     figure, grid = panel_grid(len(curves), 2.6, 2.5)
     for axes, panel in zip(grid, curves, strict=True):
         axes.plot(panel.x, panel.x, color=INK, linewidth=0.6, linestyle=":")
@@ -54,42 +57,67 @@ def learned_splines(curves: list[Curves]) -> Figure:
 def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> list[Curves]:
     """Return the curves of each nonlinear layer, for a few rows of x.
 
-    The curves of a layer are those of the feature whose map differs most from a straight line.
+    The curves of a layer are those of the feature whose map differs most from a straight line, between the smallest and
+    the largest value of the feature in x.
 
     >>> import cubicflow as cf
     >>> flow = cf.flows.tabular(2, num_layers=3, hidden_features=8)
     >>> len(spline_curves(flow, torch.randn(5, 2), None))
     3
     """
-    if isinstance(flow, Mixture):
-        flow = next(part for part in flow.modules() if isinstance(part, Flow))
-    rows, conditions = x[:ROWS], None if context is None else flow.embed(context[:ROWS])
+    flow = first_flow(flow)
+    conditions = None if context is None else flow.embed(context)
     found: list[Curves] = []
-    for layer in _layers(flow.transform):
+    for layer in layers_of(flow.transform):
+        given = conditions if layer.context_features else None
         if not layer.affine:
-            found.append(_least_linear(layer, rows, conditions, number=len(found) + 1))
-        rows = layer(rows, conditions if layer.context_features else None)[0]
+            bent = most_bent(layer, x, given)
+            found.append(Curves(f"layer {len(found) + 1}, feature {bent.feature + 1}", bent.x, bent.y))
+        x = layer(x, given)[0]
     return found[:MOST_LAYERS]
 
 
-def _layers(transform: Transform) -> list[Transform]:
+def first_flow(model: Flow | Mixture) -> Flow:
+    """Return the flow itself, or the first flow of a mixture."""
+    return next(part for part in model.modules() if isinstance(part, Flow))
+
+
+def layers_of(transform: Transform) -> list[Transform]:
+    """Return the layers of a transform, from data to noise."""
     if isinstance(transform, Compose):
-        return [layer for part in transform.transforms for layer in _layers(part)]
+        return [layer for part in transform.transforms for layer in layers_of(part)]
     return [transform]
 
 
-def _least_linear(layer: Transform, rows: Tensor, conditions: Tensor | None, number: int) -> Curves:
-    """Return the curves of the feature with the largest mean second difference.
+class Bent(NamedTuple):
+    """A feature, and the map of this feature for some rows: ``y`` (rows, points) over ``x`` (points,)."""
 
-    Each feature in turn is moved over a grid, with the other features held fixed.
+    feature: int
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+
+@torch.no_grad()
+def most_bent(layer: Transform, rows: Tensor, context: Tensor | None = None, features: int | None = None) -> Bent:
+    """Return the feature with the most curved map in a layer, among the first ``features`` (default: all), and its map.
+
+    Each feature in turn is moved over the range of all rows, or over [0, 1] if all values lie inside. The other
+    features of the first ROWS rows are held fixed. The curvature is the mean second difference of the outputs, divided
+    by their range.
     """
-    n, features = rows.shape
-    grid = torch.linspace(-HALF_WIDTH, HALF_WIDTH, POINTS, dtype=rows.dtype, device=rows.device)
-    context = None if conditions is None or not layer.context_features else conditions.repeat_interleave(POINTS, 0)
-    curves = []
-    for feature in range(features):
-        moved = rows.repeat_interleave(POINTS, 0)
-        moved[:, feature] = grid.repeat(n)
-        curves.append(layer(moved, context)[0][:, feature].reshape(n, POINTS))
-    feature, y = max(enumerate(curves), key=lambda curve: float(curve[1].diff(n=2).abs().mean()))
-    return Curves(f"layer {number}, feature {feature + 1}", grid.double().cpu().numpy(), y.double().cpu().numpy())
+    some = rows[:ROWS]
+    given = None if context is None else context[:ROWS].repeat_interleave(POINTS, 0)
+    best, bend = None, -1.0
+    for feature in range(rows.shape[1])[:features]:
+        low, high = float(rows[:, feature].min()), float(rows[:, feature].max())
+        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+        grid = torch.linspace(low, high, POINTS, dtype=rows.dtype, device=rows.device)
+        moved = some.repeat_interleave(POINTS, 0)
+        moved[:, feature] = grid.repeat(len(some))
+        y = layer(moved, given)[0][:, feature].reshape(len(some), POINTS)
+        bent = float(y.diff(n=2).abs().mean() / (y.max() - y.min()).clamp(min=1e-12))
+        if best is None or bent > bend:
+            best, bend = Bent(feature, grid.double().cpu().numpy(), y.double().cpu().numpy()), bent
+    if best is None:
+        raise ValueError(f"cannot draw a spline of {type(layer).__name__}: it has no features")
+    return best

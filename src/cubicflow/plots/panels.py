@@ -1,22 +1,21 @@
-"""Columns of data and samples as numbers on an axis, with common bins."""
+"""Columns of data and samples as positions on one axis, with common bins."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.tables.kinds.circular import CircularColumn
+from cubicflow.tables.axes import DAY, axis_of
 from cubicflow.tables.kinds.column import Column
 
 Floats = NDArray[np.float64]
 
 MOST_COLUMNS = 8  # columns of a figure of pairs
 MOST_LABELS = 12  # labels of an axis
+MOST_BINS = 40  # bins of a column of numbers
 
 
 @dataclass(frozen=True)
@@ -32,30 +31,23 @@ class Panel:
     samples: Floats
     edges: Floats
     labels: tuple[str, ...] = ()  # labels of the positions 0, 1, 2, ...
-    is_date: bool = False
+    is_date: bool = False  # positions are days since 1970
 
 
-def make_panel(column: Column, data: pa.Array, samples: pa.Array, bins: int = 40) -> Panel:
-    """Return the panel of a column. The width of a bin is a multiple of the column's step."""
-    real, drawn = _drawn(column, data), _drawn(column, samples)
-    if column.is_list:
-        labels = column.labels
-        if len(labels) > MOST_LABELS and not column.is_ordered:
-            real, drawn, labels = _with_others(real, drawn, labels)
-        edges = np.arange(len(labels) + 1, dtype=np.float64) - 0.5
-        return Panel(column.name, real, drawn, edges, labels if len(labels) <= MOST_LABELS else ())
-    edges = _edges_of_turn(column, bins) if isinstance(column, CircularColumn) else _edges(real, column.axis_step, bins)
-    return Panel(column.name, real, drawn, edges, is_date=column.on_calendar)
+def make_panel(column: Column, data: Floats, samples: Floats) -> Panel:
+    """Return the panel of a column, from the plain numbers of data and samples.
 
-
-def _drawn(column: Column, array: pa.Array) -> Floats:
-    """Return the position of each value on an axis; NaN for a missing value."""
-    missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
-    if not missing.any():
-        return column.axis_values(array)
-    places = np.full(len(array), np.nan)
-    places[~missing] = column.axis_values(array.filter(pa.array(~missing)))
-    return places
+    Words have the order of their codes. A step lies in the middle of its bin.
+    """
+    bars = len(column.labels) if column.is_list and column.is_ordered else MOST_LABELS
+    axis = axis_of(column, data, bins=MOST_BINS, bars=bars)
+    if axis.is_list:
+        axis = replace(axis, levels=tuple(sorted(axis.levels)))
+        edges, labels = np.arange(axis.bins + 1, dtype=np.float64) - 0.5, axis.bars if axis.bins <= MOST_LABELS else ()
+        return Panel(column.name, axis.positions(data), axis.positions(samples), edges, labels)
+    unit = DAY if axis.is_date else 1.0
+    real, drawn, edges = (axis.shown(y) / unit for y in (data, samples, np.asarray(axis.edges) - 0.5 * axis.is_whole))
+    return Panel(column.name, real, drawn, edges, is_date=axis.is_date)
 
 
 def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[Panel]:
@@ -69,40 +61,6 @@ def most_correlated(panels: Sequence[Panel], most: int = MOST_COLUMNS) -> list[P
     return [panels[i] for i in chosen]
 
 
-def _with_others(real: Floats, drawn: Floats, labels: tuple[str, ...]) -> tuple[Floats, Floats, tuple[str, ...]]:
-    """Keep the most frequent labels in their original order, and merge all others into one label. A missing value stays
-    missing."""
-    rows = np.bincount(real[~np.isnan(real)].astype(np.int64), minlength=len(labels))
-    kept = np.sort(np.argsort(-rows, kind="stable")[: MOST_LABELS - 1])
-    place = np.full(len(labels) + 1, float(len(kept)))
-    place[kept] = np.arange(len(kept))
-    place[-1] = np.nan
-    others = f"{len(labels) - len(kept):,} others"
-    found = [place[np.where(np.isnan(values), len(labels), values).astype(np.int64)] for values in (real, drawn)]
-    return found[0], found[1], (*(labels[i] for i in kept), others)
-
-
 def _ranks(values: Floats) -> Floats:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[place]
-
-
-def _edges_of_turn(column: CircularColumn, bins: int) -> Floats:
-    """Return edges of bins that cover a circle once. With a step, a bin spans whole steps; the last may be narrower."""
-    low, high = column.ends
-    step = column.axis_step
-    if step is None:
-        return np.linspace(low, high, bins + 1)
-    codes = round(column.turn[1])
-    return low + step * (np.append(np.arange(0, codes, max(1, round(codes / bins))), codes) - 0.5)
-
-
-def _edges(values: Floats, step: float | None, bins: int) -> Floats:
-    """Return edges of bins between the 0.1 % and 99.9 % quantiles. With a step, a bin spans whole steps."""
-    here = values[~np.isnan(values)]
-    low, high = (float(v) for v in np.quantile(here if len(here) else np.zeros(1), [0.001, 0.999]))
-    if step is None:
-        margin = 0.02 * (high - low) or 0.02 * abs(low) or 0.5
-        return np.linspace(low - margin, high + margin, bins + 1)
-    width = step * max(1, round((high - low) / step / bins))
-    return np.arange(low - 0.5 * step, high + width, width) if high > low else np.array([low - step, low + step])

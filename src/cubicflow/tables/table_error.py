@@ -1,4 +1,4 @@
-"""The error of tables, and lists of names for its messages."""
+"""The error of tables, and lists of names and errors of other libraries for its messages."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ class TableError(ValueError):
         """Return the error with the table's name in front of the message, unless it is there already."""
         where = f"{table}: "
         return self if str(self).startswith(where) else TableError(f"{where}{self}", self.option)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of another library's error; the name of its class if it has no text.
+
+    >>> one_line(ValueError("bad magic\\nat byte 3")), one_line(EOFError())
+    ('bad magic', 'EOFError')
+    """
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def some(values: Sequence[object], most: int = 5) -> str:

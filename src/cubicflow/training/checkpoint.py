@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +44,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: RunNumber
     """Write a new checkpoint and keep the previous one."""
     from safetensors.torch import save
 
-    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+    copies = copied_to_cpu(tensors)
     text = json.dumps(asdict(numbers))
     metadata = {"format": FORMAT, "version": VERSION, "numbers": text, "sha256": digest(copies, text)}
     write_atomically(folder / NEXT, save(copies, metadata))
@@ -51,6 +52,23 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: RunNumber
         (folder / NEWEST).replace(folder / PREVIOUS)
     (folder / NEXT).replace(folder / NEWEST)
     sync_folder(folder)
+
+
+def copied_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies on the CPU. All tensors of one dtype move as one vector: the program waits for a GPU once, not
+    hundreds of times.
+
+    >>> copied_to_cpu({"a": torch.ones(2, 1), "b": torch.tensor(3.0)})
+    {'a': tensor([[1.],
+            [1.]]), 'b': tensor(3.)}
+    """
+    copies: dict[str, Tensor] = {}
+    for kind in {(value.dtype, value.device) for value in tensors.values()}:
+        alike = {name: value.detach() for name, value in tensors.items() if (value.dtype, value.device) == kind}
+        vector = torch.cat([value.reshape(-1) for value in alike.values()]).cpu()
+        parts = vector.split([value.numel() for value in alike.values()])
+        copies |= {name: part.view(value.shape) for (name, value), part in zip(alike.items(), parts, strict=True)}
+    return {name: copies[name] for name in tensors}
 
 
 def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkpoint | None, str | None]:

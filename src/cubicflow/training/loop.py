@@ -14,32 +14,31 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import NoColumns, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
-from cubicflow.nets.precision import float32_products
 from cubicflow.progress import Progress, make_progress
+from cubicflow.seeds import Stream, derive_seed
 from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
 from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
-from cubicflow.training.losses import Loss, dequantised_likelihood, is_one_pass, negative_log_likelihood
-from cubicflow.training.parts import parts
+from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.randomness import random_state_kept
-from cubicflow.training.records import AVERAGED, RAW, RunResult, WeightsKind
+from cubicflow.training.records import RunResult
 from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
+from cubicflow.training.validation import Validation
 
-VALIDATION_ROWS = {"cpu": 2_048, "cuda": 16_384}  # rows of a validation batch; small batches waste a GPU
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
 READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waiting for the device
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
 RESUME = "the same call with resume=True, or the same command with --resume"
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
-INITIALISE, STEP, VALIDATE = 3, 4, 5  # keys that separate the random streams of one seed
 
 
 @dataclass
@@ -158,7 +157,7 @@ def fit(
             try:
                 result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
-                step.weights.release()
+                step.weights.unflatten()
         # The handlers are removed by now, so a signal that arrived during the last step is not lost.
         if interrupts.received is not None:
             finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
@@ -197,12 +196,13 @@ def train_to_the_end(
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
-        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.INITIALISE, processes.rank)):
             step.initialise(first.to(processes.device, step.dtype))
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
-    take_step = parts.repeated(step, display.notify)
+    take_step = step_hook.prepared_step(step, display.notify)
+    validation = None if held_out is None else Validation(state, held_out, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
     first_step = logged_step = state.step
@@ -219,7 +219,7 @@ def train_to_the_end(
         batch = next(batches).to(processes.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
         ema_weight = averaging_weight(config.average_decay or 0.0, state.step)
         step.set_rates(learning_rate(config, state.step, state.elapsed), ema_weight)
-        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.STEP, state.step, processes.rank)):
             take_step(batch)
         state.step += 1
         if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
@@ -231,16 +231,17 @@ def train_to_the_end(
         # --- read the loss every log_every steps; a checkpoint must not follow a failed step unnoticed ---
         last = why_stop(config, state) is not None
         finished_share = done(config, state.step, state.elapsed)
-        validating = held_out is not None and (last or validations.is_due(state.step, finished_share))
+        validating = validation is not None and (last or validations.is_due(state.step, finished_share))
         reading = last or validating or readings.is_due(state.step, finished_share)
         saving = interrupted or (folder is not None and time.monotonic() - saved >= config.checkpoint_seconds)
         if (reading or saving or processes.device.type in READ_AT_ONCE) and int(step.failed_at) >= 0:
             raise failure(state, rows, order, folder)
         if reading:
             now = time.monotonic()
-            metrics["loss"] = float(step.loss_sum) / (state.step - state.last_read)
-            metrics["learning_rate"] = float(step.learning_rate)
-            metrics["gradient_norm"] = float(step.gradient_norm)
+            read = step.read()
+            metrics["loss"] = read.loss_sum / (state.step - state.last_read)
+            metrics["learning_rate"] = read.learning_rate
+            metrics["gradient_norm"] = read.gradient_norm
             if state.step > logged_step:
                 metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
             step.loss_sum.zero_()
@@ -249,8 +250,8 @@ def train_to_the_end(
             readings.restart(state.step, finished_share)
 
         # --- validate ---
-        if held_out is not None and validating:
-            metrics |= validate(state, held_out)
+        if validation is not None and validating:
+            metrics |= validation()
             validations.restart(state.step, finished_share)
         if reading:
             metrics = {"step": state.step, **metrics, "seconds": time.monotonic() - began}
@@ -267,14 +268,12 @@ def train_to_the_end(
 
     # --- the end: load the best weights; without a validation loss, the averaged weights ---
     if not math.isfinite(state.best_loss):
-        if held_out is not None and not interrupted:
-            first_rows = next(held_out.in_order(VALIDATION_ROWS["cpu"])).to(processes.device, step.dtype)
-            raise TrainingError(f"no validation loss was finite: {likely_cause(step, first_rows)}")
-        with step.averages.in_place() if step.averages is not None else nullcontext():
-            state.keep(state.best_weights)
+        if validation is not None and not interrupted:
+            raise TrainingError(f"no validation loss was finite: {likely_cause(step, validation.first_batch())}")
+        state.keep(state.best_weights)
     flow.load_state_dict(state.best)
     flow.eval()
-    loss = None if held_out is None else state.best_loss
+    loss = None if validation is None else state.best_loss
     result = RunResult(
         steps=state.step,
         stopped=stopped or "interrupted",
@@ -304,58 +303,13 @@ def why_stop(config: TrainingConfig, state: TrainingState) -> Literal["steps", "
     return None
 
 
-def validate(state: TrainingState, held_out: Rows) -> dict[str, float]:
-    """Evaluate the raw and the averaged weights, and keep the better ones if they are the best so far.
-
-    Returns the validation losses by their names in metrics.jsonl.
-    """
-    step = state.parts
-    step.processes.copy_from_first_(step.flow.buffers())  # each process has its own batch norm statistics
-    losses: dict[WeightsKind, float] = {RAW: evaluate(step, held_out)}
-    if step.averages is not None:
-        with step.averages.in_place():
-            losses[AVERAGED] = evaluate(step, held_out)
-    state.waited += 1
-    winner = min(losses, key=lambda weights: losses[weights] if math.isfinite(losses[weights]) else math.inf)
-    if losses[winner] < state.best_loss:
-        state.best_loss, state.waited = losses[winner], 0
-        with step.averages.in_place() if step.averages is not None and winner == AVERAGED else nullcontext():
-            state.keep(winner)
-    names = {RAW: "validation_loss", AVERAGED: "validation_loss_averaged"}
-    return {names[weights]: value for weights, value in losses.items()}
-
-
-@torch.no_grad()
-def evaluate(step: Step, held_out: Rows) -> float:
-    """Return the weighted mean loss of the validation rows, in evaluation mode and without TF32.
-
-    The processes share the rows. A loss that draws samples draws the same samples at every validation.
-    """
-    step.flow.eval()
-    total = torch.zeros(2, dtype=torch.float64, device=step.processes.device)
-    # A user's loss may keep a graph, which needs far more memory: use the small batch.
-    kind = step.processes.device.type if is_one_pass(step.loss) else "cpu"
-    rows_at_once = VALIDATION_ROWS.get(kind, VALIDATION_ROWS["cpu"])
-    for i, part in enumerate(held_out.in_order(rows_at_once)):
-        if i % step.processes.size == step.processes.rank:
-            batch = part.to(step.processes.device, step.dtype)
-            seeded = step.randomness.seeded(derive_seed(step.config.seed, VALIDATE, i))
-            with seeded, float32_products(tf32=False, device=step.processes.device):
-                losses = step.loss_of_rows(batch).double()  # (B,)
-            weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
-            total += torch.stack([(weights * losses).sum(), weights.sum()])
-    step.flow.train()
-    loss, weight = step.processes.sum_(total).tolist()
-    return float(loss / weight)
-
-
 def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | None) -> NonFiniteLossError:
     """Return the error for the first step whose loss was not finite, and save a checkpoint.
 
     On a GPU, more steps may have been taken before the loop read ``failed_at``. None of them changed a weight, so the
     state is that of the failed step: the checkpoint is good, and its batch and its random numbers are drawn again.
     """
-    step = state.parts
+    step = state.training_step
     number = int(step.failed_at)
     state.step = number + 1
     step.count.fill_(state.step)
@@ -364,7 +318,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
         folder.save(state.tensors(), state.numbers())
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
     batch = next(endless(rows, order, number)).to(step.processes.device, step.dtype)
-    with step.randomness.seeded(derive_seed(order.seed, STEP, number, order.rank)):
+    with step.randomness.seeded(derive_seed(order.seed, Stream.STEP, number, order.rank)):
         cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
 

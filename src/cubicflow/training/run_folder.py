@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from cubicflow.files import InUseError, NotPlainError, is_leftover, open_plain, take_lock, write_atomically
+from cubicflow.files import NotPlainError, open_plain, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
+from cubicflow.owned_folder import LocalFiles, OwnedFolder
 from cubicflow.saved import SavedValueError, from_json
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
@@ -25,9 +26,7 @@ from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
 from cubicflow.training.records import RunNumbers, RunResult
 
 LOCK_FILE = "lock"
-OWN_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)
-HARMLESS = (LOCK_FILE, "plots", "judge.json", "lost+found")  # allowed in a folder in which a new run starts
-WRITTEN = (*OWN_FILES, checkpoints.NEXT)  # files with a temporary name while they are written
+OWNED = (*checkpoints.NAMES, METRICS_FILE, WEIGHTS_FILE)  # files of a run, besides config.json
 # Sections of config.json that the run itself writes. "folder" is reserved because save_flow has an argument of that
 # name.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
@@ -36,8 +35,8 @@ COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
 START_OVER = "start over with overwrite (--overwrite)"
 
 
-class RunFolder:
-    """Run on disk, locked by this process.
+class RunFolder(OwnedFolder):
+    """Run on disk. config.json is its marker.
 
     Attributes:
         path: the folder.
@@ -46,16 +45,26 @@ class RunFolder:
         note: a message for the user about a damaged checkpoint, or None.
     """
 
-    def __init__(self, path: Path, flow: Any, sections: Mapping[str, Any]) -> None:
+    what, marker, lock = "run", CONFIG_FILE, LOCK_FILE
+    beside = ("plots", "judge.json", "lost+found")
+
+    def __init__(self, path: Path, flow: Any = None, sections: Mapping[str, Any] | None = None) -> None:
+        super().__init__(LocalFiles(path))
         self.path = path
         self.flow = flow
-        self.sections = dict(sections)
+        self.sections = dict(sections or {})
         # Raises for a flow that cannot be described, before anything is written.
         self.about = {} if flow is None else flow_files.config_of_flow(flow, or_state=True)
         self.finished: RunResult | None = None
         self.checkpoint: Checkpoint | None = None
         self.note: str | None = None
         self.saved_step: int | None = None
+
+    def owns(self, name: str) -> bool:
+        return name in OWNED
+
+    def refusal(self, problem: str, option: str | None = None) -> Exception:  # noqa: ARG002 - the messages name it
+        return RunFolderError(f"{self.path} {problem}")
 
     # --- start or resume ---
 
@@ -69,16 +78,25 @@ class RunFolder:
     def clear(self) -> None:
         """Remove all files of a run except config.json, and mark the run in config.json as not finished.
 
-        config.json marks a folder as a run, so config.json is replaced or removed last: if the process is killed, the
-        folder can still be overwritten. The mark "not finished" is written before the model is removed: if the process
-        is killed in between, the old run can still be resumed, and starts from step 0.
+        The mark "not finished" is written before the model is removed: if the process is killed in between, the old run
+        can still be resumed, and starts from step 0.
         """
         checkpoints.remove_checkpoints(self.path)
         with suppress(FlowFileError):
             config = flow_files.read_config(self.path)
             flow_files.write_config(self.path, {**config, "result": {"finished": False}}, {})
-        for name in (METRICS_FILE, WEIGHTS_FILE):
-            (self.path / name).unlink(missing_ok=True)
+        super().clear()
+
+    def forget(self) -> None:
+        """Remove the run, if there is one, and then the folder if it is empty."""
+        if not (self.path / CONFIG_FILE).is_file():
+            return
+        with self.locked(), self.writing():
+            self.tidy()
+            self.clear()
+            self.files.remove([CONFIG_FILE])
+        with suppress(OSError):
+            self.path.rmdir()
 
     def resume(self) -> None:
         """Read the state of the run in this folder. Raises RunFolderError if its flow, settings or rows differ."""
@@ -215,27 +233,6 @@ class RunFolder:
         write_atomically(self.path / METRICS_FILE, content.encode())
 
 
-def check_folder(path: Path, *, may_exist: bool) -> None:
-    """Raise RunFolderError if no run can start in a folder. With ``may_exist``, a run in the folder is allowed."""
-    _refuse_file(path)
-    names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
-    foreign = [name for name in names if name not in HARMLESS and not is_leftover(name, WRITTEN)]
-    if CONFIG_FILE in names and not may_exist:
-        raise RunFolderError(
-            f"{path} already holds a run: continue it with resume (--resume), start over with overwrite "
-            "(--overwrite), or choose another folder"
-        )
-    if foreign and CONFIG_FILE not in names:
-        raise RunFolderError(
-            f"{path} holds other files and no run ({', '.join(foreign[:3])}); choose a new or empty folder"
-        )
-
-
-def _refuse_file(path: Path) -> None:
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file; a run needs a folder")
-
-
 @contextmanager
 def open_run(
     path: str | Path, flow: Any, sections: Mapping[str, Any], *, resume: bool, overwrite: bool
@@ -246,36 +243,13 @@ def open_run(
         RunFolderError: the folder is in use, holds a run and neither ``resume`` nor ``overwrite`` is given, or holds
             files that do not belong to a run.
     """
-    if resume and overwrite:
-        raise ValueError("resume and overwrite contradict each other; choose one")
     folder = RunFolder(Path(path), flow, sections)
-    _refuse_file(folder.path)
-    with folder.writing():
-        folder.path.mkdir(parents=True, exist_ok=True)
-    with _lock(folder):
-        _tidy(folder)
-        check_folder(folder.path, may_exist=resume or overwrite)
-        for name in (*OWN_FILES, *checkpoints.NAMES):
-            if (folder.path / name).is_dir():
-                raise RunFolderError(f"{folder.path / name} is a folder, but a run needs a file there; move it away")
-        if resume and (folder.path / CONFIG_FILE).exists():
+    with folder.opened(resume=resume, overwrite=overwrite) as resumed:
+        if resumed:
             folder.resume()
         else:
             folder.begin()
         yield folder
-
-
-def forget_run(path: Path) -> None:
-    """Remove the files of the run in a folder, if it has one, and then the folder if it is empty."""
-    if not (path / CONFIG_FILE).is_file():
-        return
-    folder = RunFolder(path, None, {})
-    with _lock(folder), folder.writing():
-        _tidy(folder)
-        folder.clear()
-        (path / CONFIG_FILE).unlink(missing_ok=True)
-    with suppress(OSError):
-        path.rmdir()
 
 
 def check_run(run: str | Path | None, *, resume: bool, sections: Mapping[str, Any]) -> None:
@@ -312,30 +286,3 @@ def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
     else:
         return None if before == after else f"{path}, which was {before!r} and is {after!r}"
     return next(filter(None, (first_difference(*part) for part in parts)), None)
-
-
-@contextmanager
-def _lock(folder: RunFolder) -> Iterator[None]:
-    """Lock a run folder for this process. The system releases the lock when the process dies.
-
-    Raises RunFolderError if another process holds the lock.
-    """
-    path = folder.path / LOCK_FILE
-    with folder.writing():
-        try:
-            file = take_lock(path)
-        except InUseError as error:
-            raise RunFolderError(f"{folder.path} is in use by {error}; wait for it, or choose another folder") from None
-    with file:
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _tidy(folder: RunFolder) -> None:
-    """Remove temporary files of a killed process."""
-    with folder.writing():
-        for file in list(folder.path.iterdir()):
-            if is_leftover(file.name, WRITTEN):
-                file.unlink(missing_ok=True)

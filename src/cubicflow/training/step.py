@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,11 +23,19 @@ from cubicflow.training.distributed import Processes
 from cubicflow.training.errors import TrainingError
 from cubicflow.training.losses import Loss, is_one_pass
 from cubicflow.training.optimiser import Averages, RunningStatistics
-from cubicflow.training.parts import parts
 from cubicflow.training.randomness import Randomness
+from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
+
+
+class Reading(NamedTuple):
+    """Logged values of a step: the sum of the losses since the last reading, the learning rate, the gradient's norm."""
+
+    loss_sum: float
+    learning_rate: float
+    gradient_norm: float
 
 
 class Step:
@@ -65,8 +73,8 @@ class Step:
         self.dtype = params[0].dtype
         self.learning_rate = torch.zeros((), dtype=torch.float32, device=processes.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=processes.device)
-        self.weights = parts.weights(params)
-        self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
+        self.weights = step_hook.weights(params)
+        self.adam = step_hook.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
         self.randomness = Randomness(flow, processes.device, known_loss=is_one_pass(loss))
@@ -84,7 +92,7 @@ class Step:
 
     def __call__(self, batch: Batch) -> None:
         """Take a step. ``batch`` is this process's share of a global batch."""
-        self.weights.forget_gradients()
+        self.weights.zero_grad()
         statistics = self.statistics.copy()
         with float32_products(self.config.precision != "float32", self.processes.device), self.passes():
             share = self.share_of_loss(batch)
@@ -104,8 +112,8 @@ class Step:
 
         failed = self.failed_at >= 0
         bad = ~torch.isfinite(loss + norm) | failed
-        self.adam.update(gradients, self.learning_rate, void=bad)
-        self.weights.written()
+        self.adam.update(gradients, self.learning_rate, skip=bad)
+        self.weights.bump_versions()
         self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
@@ -142,6 +150,18 @@ class Step:
         """Return the loss of every row, of shape (B,), detached from the graph."""
         with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
+
+    def read(self) -> Reading:
+        """Return the logged values. The program waits for the device once."""
+        values = (self.loss_sum, self.learning_rate, self.gradient_norm)
+        return Reading(*torch.stack([value.double() for value in values]).tolist())
+
+    @torch.no_grad()
+    def validation_sums(self, batch: Batch) -> Tensor:
+        """Return the weighted sum of the losses of the rows, and the sum of their weights: shape (2,), float64."""
+        losses = self.loss_of_rows(batch).double()  # (B,)
+        weights = torch.ones_like(losses) if batch.weights is None else batch.weights.double()
+        return torch.stack([(weights * losses).sum(), weights.sum()])
 
     @torch.no_grad()
     def initialise(self, batch: Batch) -> None:

@@ -3,6 +3,7 @@ log_det)``."""
 
 from cubicflow.transforms.actnorm import ActNorm
 from cubicflow.transforms.autoregressive import Autoregressive
+from cubicflow.transforms.batch_norm import BatchNorm
 from cubicflow.transforms.compose import Compose, Inverse
 from cubicflow.transforms.conv1x1 import Conv1x1
 from cubicflow.transforms.coupling import Coupling
@@ -11,15 +12,20 @@ from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
 from cubicflow.transforms.multi_scale import MultiScale
+from cubicflow.transforms.orthogonal import Orthogonal, QRLinear, SVDLinear
 from cubicflow.transforms.permutation import Permutation
+from cubicflow.transforms.planar import Planar
+from cubicflow.transforms.radial import Radial
 from cubicflow.transforms.sigmoid import Logit, Sigmoid
 from cubicflow.transforms.squeeze import Squeeze
 from cubicflow.transforms.standardise import Standardise
+from cubicflow.transforms.sylvester import Sylvester
 from cubicflow.transforms.transform import NotInvertibleError, Transform
 
 __all__ = [
     "ActNorm",
     "Autoregressive",
+    "BatchNorm",
     "Compose",
     "Conv1x1",
     "Coupling",
@@ -31,9 +37,15 @@ __all__ = [
     "Logit",
     "MultiScale",
     "NotInvertibleError",
+    "Orthogonal",
     "Permutation",
+    "Planar",
+    "QRLinear",
+    "Radial",
+    "SVDLinear",
     "Sigmoid",
     "Squeeze",
     "Standardise",
+    "Sylvester",
     "Transform",
 ]

@@ -67,16 +67,16 @@ class ActNorm(Transform):
         if self._is_initialised:
             return
         columns = x.movedim(1, -1).reshape(-1, self.features).double()
-        count = _over_processes(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
+        count = over_processes(torch.tensor(float(len(columns)), dtype=torch.float64, device=x.device))
         if count == 0:
             raise ValueError("ActNorm cannot initialise itself from an empty batch; pass at least one row")
-        mean = _over_processes(columns.sum(0)) / count
-        std = (_over_processes((columns - mean).square().sum(0)) / count).sqrt()
+        mean = over_processes(columns.sum(0)) / count
+        std = (over_processes((columns - mean).square().sum(0)) / count).sqrt()
         # Constant features are found by their range: the mean of equal numbers is rounded, so their std is seldom 0.
         # The row of -inf allows for a process without rows.
         padding = columns.new_full((1, self.features), -torch.inf)
-        highest = _over_processes(torch.cat([columns, padding]).amax(0), largest=True)
-        lowest = -_over_processes(torch.cat([-columns, padding]).amax(0), largest=True)
+        highest = over_processes(torch.cat([columns, padding]).amax(0), largest=True)
+        lowest = -over_processes(torch.cat([-columns, padding]).amax(0), largest=True)
         self.shift.copy_(mean)
         self.log_scale.copy_(torch.where(highest == lowest, 1, std).log())
         self.initialised.fill_(True)
@@ -97,7 +97,7 @@ def _mirror_flag(layer: ActNorm, _: Any) -> None:
     layer._is_initialised = bool(layer.initialised)
 
 
-def _over_processes(x: Tensor, *, largest: bool = False) -> Tensor:
+def over_processes(x: Tensor, *, largest: bool = False) -> Tensor:
     """Return the sum, or with ``largest`` the maximum, over all processes, element by element."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)

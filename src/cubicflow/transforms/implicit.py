@@ -1,4 +1,4 @@
-"""The inverse of an increasing map that has no closed one."""
+"""The inverse of an increasing map, or of a triangular one, that has no closed inverse."""
 
 from __future__ import annotations
 
@@ -41,6 +41,37 @@ def implicit_inverse(
         # The search is more accurate than the step, so only the step's derivatives count.
         x = x + torch.where(step.isfinite(), step - step.detach(), 0)
     return x, -function(x)[1]
+
+
+def triangular_inverse(function: Callable[[Tensor], tuple[Tensor, Tensor]], z: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve function(x) = z for a map whose output i is an increasing function of x_i, given x_0 .. x_{i-1}, and does
+    not depend on later features. Return x and the log-slopes of the inverse, both (N, D).
+
+    The features are searched one after the other by :func:`implicit_inverse`: the function is evaluated 35 D times in
+    float32 and 67 D times in float64.
+
+    Args:
+        function: maps (N, D) to (N, D). Also returns the log-slopes of output i as a function of x_i, (N, D).
+        z: (N, D), in float32 or float64.
+
+    >>> def shear(x):
+    ...     return torch.stack([x[:, 0] * 2, x[:, 1] + x[:, 0]], 1), torch.tensor([[2.0, 1.0]]).log().expand_as(x)
+    >>> triangular_inverse(shear, torch.tensor([[2.0, 5.0]]))[0]
+    tensor([[1., 4.]])
+    """
+    columns: list[Tensor] = []
+    log_slopes: list[Tensor] = []
+    for i in range(z.shape[1]):
+
+        def one_feature(value: Tensor, i: int = i) -> tuple[Tensor, Tensor]:
+            later = torch.zeros_like(z[:, i + 1 :])
+            y, log_slope = function(torch.cat([*(column[:, None] for column in (*columns, value)), later], dim=1))
+            return y[:, i], log_slope[:, i]
+
+        x, log_slope = implicit_inverse(one_feature, z[:, i])
+        columns.append(x)
+        log_slopes.append(log_slope)
+    return torch.stack(columns, dim=1), torch.stack(log_slopes, dim=1)
 
 
 @torch.no_grad()

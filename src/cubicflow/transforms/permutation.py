@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ class Permutation(Transform):
 
     >>> Permutation([2, 0, 1])(torch.tensor([[10.0, 20.0, 30.0]]))[0]
     tensor([[30., 10., 20.]])
+    >>> Permutation.reversing(3).order, Permutation.random(3, seed=1).order
+    ([2, 1, 0], [0, 2, 1])
     """
 
     increasing = True
@@ -28,6 +30,16 @@ class Permutation(Transform):
         self.features = positive("the number of features of a permutation", len(permutation))
         self.order = arguments.permutation("permutation", permutation, self.features)
         self.permutation = nn.Buffer(torch.tensor(self.order))
+
+    @classmethod
+    def reversing(cls, features: int) -> Self:
+        """Return the permutation that reverses the features."""
+        return cls(range(features - 1, -1, -1))
+
+    @classmethod
+    def random(cls, features: int, seed: int = 0) -> Self:
+        """Return a random permutation, which depends on the seed alone."""
+        return cls(torch.randperm(features, generator=torch.Generator().manual_seed(seed)).tolist())
 
     def config(self) -> dict[str, Any]:
         return {"permutation": self.order}

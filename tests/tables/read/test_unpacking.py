@@ -35,7 +35,7 @@ def test_decompression_bombs_are_refused_unless_the_ratio_is_raised(
 ) -> None:
     path = write(tmp_path / name)
     assert sum(map(len, open_table(path).batches())) == ROWS  # below the size that is always allowed
-    monkeypatch.setattr("cubicflow.tables.read.unpacking.FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("cubicflow.tables.read.file_checks.FREE_BYTES", 1 << 20)
     said = (
         rf"t\.{path.suffix[1:] if path.suffix != '.gz' else 'csv.gz'}: [\d,]+ bytes unpack to [\d,]+ or more, over 200 "
     )
@@ -60,7 +60,7 @@ def test_runs_of_one_value_that_expand_too_far_are_refused(tmp_path: Path) -> No
 def test_a_false_member_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most the size that an archive states for a member is read."""
     path = write(tmp_path / "t.npz")
-    monkeypatch.setattr("cubicflow.tables.read.unpacking.FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("cubicflow.tables.read.file_checks.FREE_BYTES", 1 << 20)
     with zipfile.ZipFile(path) as archive:
         sizes = [member.file_size for member in archive.infolist()]
     content = path.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from cubicflow.tables.arrow_types import family, read_text
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.judging.judgement import Judgement, judge_matched
 from cubicflow.tables.judging.tables import FEWEST_ROWS, check_columns, match
-from cubicflow.tables.read.places import is_path, open_table
+from cubicflow.tables.read.places import open_table
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import Reading
+from cubicflow.tables.run.fitted_rows import fitted_file
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some
@@ -174,7 +176,10 @@ def judge_run(
     sampled = _sampled(fitted, context_rows, held_out, seed, without_gaps=Missing(missing) is Missing.DROP)
     title = f"{held_out.name} (test rows)" if is_source else str(held_out.name)
     tables = {title: _read(fitted, real, held_out), "the samples": sampled}
-    source = train if train is not None else _fitted_file(fitted)
+    source = train
+    if train is None:
+        with suppress(TableError):
+            source = fitted_file(fitted)
     if source is None:
         notes.append(f"{NO_TRAIN}, and the fitted file is missing or has changed ({fitted.source})")
     else:
@@ -192,16 +197,6 @@ def judge_run(
 def _is_word(fitted: FittedTable, name: str) -> bool:
     column = fitted.schema[name]
     return column.is_list and not column.is_ordered
-
-
-def _fitted_file(fitted: FittedTable) -> Table | None:
-    try:
-        if not is_path(fitted.source):
-            return None
-        table = open_table(fitted.source, fitted.reading)
-        return table if fitted.is_source(table) else None
-    except (TableError, OSError):
-        return None
 
 
 def _rows_of_run(

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.read.stamps import Stamps, changed
+from cubicflow.tables.read.file_checks import changed, check_unpacked
 from cubicflow.tables.read.table import Origin, Table, types_of
-from cubicflow.tables.read.unpacking import check_unpacked
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.table_error import TableError, one_line, some
 
 Array = NDArray[Any]
 # NumPy parses a header as Python source, so a damaged header can raise the errors of Python's parser.
@@ -35,7 +34,7 @@ def numpy_table(path: Path) -> Table:
     their own. A .npy file is read a few rows at a time; the arrays of a .npz file are loaded whole. The first bytes of
     a file decide which format it has, not its name.
     """
-    stamps = Stamps(lambda: [path])
+    origin = Origin.of(path)
     arrays = _arrays(path)
     columns = _columns(path, arrays)
     lengths = {name: len(column) for name, column in columns.items()}
@@ -65,7 +64,7 @@ def numpy_table(path: Path) -> Table:
         if any(first_pass.setdefault(name, checksum) != checksum for name, checksum in checksums.items()):
             raise changed(path)
 
-    return Table(str(path), types_of(path, schema), read, Origin(str(path.resolve()), (path,), stamps))
+    return Table(str(path), types_of(path, schema), read, origin)
 
 
 def _arrays(path: Path) -> dict[str, Array]:
@@ -75,7 +74,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     except TableError:
         raise
     except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = one_line(error)
         if "allow_pickle" in reason or "Python objects" in reason:
             reason = "it holds Python objects, which cubicflow never loads; save numbers"
         raise TableError(f"{path}: not a readable NumPy file: {reason}") from None

@@ -10,14 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.tables.read.columnar import arrow_table, parquet_table
+from cubicflow.tables.read.arrow_files import arrow_table, json_lines_table, parquet_table
 from cubicflow.tables.read.fetched import Copy, copy_of_standard_input, copy_of_url
 from cubicflow.tables.read.numpy_file import numpy_table
 from cubicflow.tables.read.queries import DATABASES
 from cubicflow.tables.read.sheets import sheet_table
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.read.text.csv_file import csv_table
-from cubicflow.tables.read.text.json_lines import json_lines_table
 from cubicflow.tables.read.text.reading import Reading
 from cubicflow.tables.table_error import TableError
 

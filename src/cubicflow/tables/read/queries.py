@@ -13,8 +13,18 @@ import pyarrow as pa
 
 from cubicflow.extras import need
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.table import BATCH_ROWS, Found, Kept, Origin, Table, Text, check_names, spool, types_of
-from cubicflow.tables.read.text.cells_as_text import as_text_rows
+from cubicflow.tables.read.table import (
+    BATCH_ROWS,
+    Found,
+    Kept,
+    Origin,
+    Table,
+    Text,
+    as_text_rows,
+    check_names,
+    spool,
+    types_of,
+)
 from cubicflow.tables.table_error import TableError, some
 
 

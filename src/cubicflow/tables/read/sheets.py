@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cubicflow.extras import need
-from cubicflow.tables.read.fingerprints import FingerprintedFile
-from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, check_names, types_of
-from cubicflow.tables.read.text.cells_as_text import as_text, as_text_rows
-from cubicflow.tables.read.text.csv_head import INDEX, ROWS_BELOW, ask_whether_names, header_cells, plain_names
-from cubicflow.tables.read.text.reading import NO_HEADER, Reading
-from cubicflow.tables.read.unpacking import check_unpacked
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.read.file_checks import FingerprintedFile, check_unpacked
+from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, as_text, as_text_rows, types_of
+from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, names_of
+from cubicflow.tables.table_error import TableError, one_line, some
 
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 ERRORS = frozenset({"#DIV/0!", "#REF!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A"})  # cells without a value
@@ -67,8 +64,7 @@ def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> t
     except TableError:
         raise
     except Exception as error:  # openpyxl passes on errors of any type
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TableError(f"{path}: not a readable workbook: {reason}") from None
+        raise TableError(f"{path}: not a readable workbook: {one_line(error)}") from None
 
 
 def _opened(
@@ -147,19 +143,9 @@ def _one_table(
     filled = [row for row in below if any(cell is not None for cell in row)]
     empty = len(below) - len(filled)
     below = [tuple(None if row[i] in ERRORS else row[i] for i in used) for row in filled]
-    if reading.header == NO_HEADER:
-        return plain_names(len(used)), below, empty
-    names = header_cells([[as_text(row[i]) or "" for i in used] for row in top])
-    if not any(names):
-        raise TableError(
-            f"{path}: row {end - 1} of the sheet {sheet!r} is empty; choose the row that holds the names", "--header"
-        )
-    if len(names) > 1 and not names[0] and all(names[1:]):
-        names[0] = INDEX
-    if reading.header is None:
-        ask_whether_names(path, names, [[as_text(cell) or "" for cell in row] for row in below[:ROWS_BELOW]])
-    check_names(path, names)
-    return names, below, empty
+    titles = [[as_text(row[i]) or "" for i in used] for row in top] or [[""] * len(used)]
+    shown = [[as_text(cell) or "" for cell in row] for row in below[:ROWS_BELOW]]
+    return names_of(path, titles, shown, reading, f"row {end - 1} of the sheet {sheet!r}"), below, empty
 
 
 def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:

@@ -8,18 +8,24 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import narrowest
-from cubicflow.tables.read.fingerprints import fingerprint_of_files
-from cubicflow.tables.read.stamps import Stamps, changed, file_changed
-from cubicflow.tables.read.text.notations import Notation
+from cubicflow.tables.read.file_checks import Stamps, changed, fingerprint_of_files
+from cubicflow.tables.read.text.notations import AnyNotation
 from cubicflow.tables.table_error import TableError, some
 
 BATCH_ROWS = 1 << 16
 MOST_IN_MEMORY = 1 << 26  # bytes of text; more of it goes to a temporary file
+# Texts that mean a missing value, as in pandas and Arrow.
+MISSING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
 # Names that pandas gives a nameless index: in Parquet files, and in CSV files that were read and written again.
 ROW_INDEX = r"__index_level_\d+__|Unnamed: 0(\.\d+)?"
 
@@ -40,6 +46,19 @@ class Origin:
     files: tuple[Path, ...] = ()
     stamps: Stamps | None = None
 
+    @classmethod
+    def of(cls, path: Path, find: Callable[[], Sequence[Path]] | None = None) -> Origin:
+        """Return the origin of a table that is read from a file, or from the files that ``find`` returns, and stamp
+        them."""
+        find = find or (lambda: [path])
+        stamps = Stamps(find)
+        return cls(str(path.resolve()), tuple(find()), stamps)
+
+    @classmethod
+    def kept(cls, path: Path) -> Origin:
+        """Return the origin of a table that was read from a file and is kept. The file may change later."""
+        return cls(str(path.resolve()), (path,))
+
 
 @dataclass(frozen=True)
 class Text:
@@ -53,7 +72,7 @@ class Text:
 
     delimiter: str | None = None
     has_header: bool = False
-    notations: Mapping[str, Notation] = field(default_factory=dict)
+    notations: dict[str, AnyNotation] = field(default_factory=dict)
 
 
 @dataclass
@@ -114,7 +133,7 @@ class Table:
         return (*self.found.remarks, *self.notes)
 
     @property
-    def notations(self) -> Mapping[str, Notation]:
+    def notations(self) -> dict[str, AnyNotation]:
         """The notations of columns whose numbers or dates are not written plainly."""
         return {} if self.text is None else self.text.notations
 
@@ -139,7 +158,7 @@ class Table:
             raise
         self._check_unchanged()
         if self.found.rows is not None and read != self.found.rows:
-            raise file_changed(self.name, self.found.rows, read)
+            raise changed(self.name, self.found.rows, read)
         self.found.rows = read
 
     def _plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -258,3 +277,38 @@ def spool(name: object, batches: Iterable[pa.RecordBatch], schema: pa.Schema, fo
             f"({error.strerror or error}); free some space there"
         ) from None
     return pa.Table.from_batches([reader.get_batch(i) for i in range(reader.num_record_batches)], schema)
+
+
+# --- cells of SQLite and of spreadsheets: each has a type of its own ---
+
+
+def as_text_rows(table: object, names: Sequence[str], rows: Iterable[Sequence[object]]) -> pa.Table:
+    """Return rows of cells as columns of strings, in memory or in a temporary file. ``table`` is a name for errors."""
+    schema = pa.schema(dict.fromkeys(names, pa.string()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        remaining = iter(rows)
+        while pending := list(islice(remaining, BATCH_ROWS)):
+            columns = ([as_text(cell) for cell in column] for column in zip(*pending, strict=True))
+            yield pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=schema)
+
+    return spool(table, batches(), schema)
+
+
+def as_text(cell: object) -> str | None:
+    """Return a cell as a CSV file would hold it; None for a missing value.
+
+    >>> [as_text(cell) for cell in (True, 0.1, datetime(2024, 12, 31), " a ", "NA", None)]
+    ['true', '0.1', '2024-12-31', 'a', None, None]
+    """
+    if cell is None:
+        return None
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, datetime):
+        is_day = (cell.hour, cell.minute, cell.second, cell.microsecond, cell.tzinfo) == (0, 0, 0, 0, None)
+        return cell.date().isoformat() if is_day else cell.isoformat(" ")
+    if isinstance(cell, date):
+        return cell.isoformat()
+    text = (repr(cell) if isinstance(cell, float) else str(cell)).strip()
+    return None if text in MISSING else text

@@ -20,20 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.read.fingerprints import FingerprintedFile
-from cubicflow.tables.read.stamps import Stamps
-from cubicflow.tables.read.table import Found, Origin, Table, Text
-from cubicflow.tables.read.text.csv_head import ROWS_BELOW, read_head
+from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked
+from cubicflow.tables.read.table import MISSING, Found, Origin, Table, Text
 from cubicflow.tables.read.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
-from cubicflow.tables.read.text.reading import Reading
-from cubicflow.tables.read.unpacking import Unpacked
+from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, read_head
 from cubicflow.tables.table_error import TableError
 
-# Texts that mean a missing value, as in pandas and Arrow.
-MISSING = (
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-)  # fmt: skip
 LONGEST_HEADER = 1 << 22  # bytes
 BLOCK_BYTES = 1 << 22
 LONGEST_WAIT = 10.0  # seconds
@@ -46,7 +38,7 @@ def csv_table(path: Path, reading: Reading) -> Table:
     breaks is refused unless ``reading`` allows it: one quotation mark that is never closed would make a single value of
     all rows up to the next one.
     """
-    stamps, comment = Stamps(lambda: [path]), (reading.comment or "").encode()
+    origin, comment = Origin.of(path), (reading.comment or "").encode()
     above, rows = reading.header_rows
     lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, comment)
     head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
@@ -59,7 +51,6 @@ def csv_table(path: Path, reading: Reading) -> Table:
     found = Found()
     file = _CsvFile(path, head.names, head.delimiter, comment, above, head.lines, reading.allow_multiline, found)
     types = dict.fromkeys(head.names, pa.string())
-    origin = Origin(str(path.resolve()), (path,), stamps)
     return Table(str(path), types, file.read, origin, Text(head.delimiter, has_header=True), found=found)
 
 

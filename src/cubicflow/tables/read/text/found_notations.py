@@ -22,8 +22,8 @@ from cubicflow.tables.read.text.notations import (
     BLANKS,
     OFFSET,
     UNITS,
+    AnyNotation,
     DateNotation,
-    Notation,
     NumberNotation,
     ZonedNotation,
 )
@@ -41,6 +41,7 @@ MARKS = (
 )
 DATES = (("dmy", "/"), ("dmy", "."), ("dmy", "-"), ("mdy", "/"), ("mdy", "-"), ("ymd", "/"), ("ymd", "."))
 THOUSANDS = NumberNotation(",", ".")
+MOST_DECIMALS = 30
 FIRST = 100  # values of a column that are checked first
 AFFIXES = re.compile(f"^[+-]?([{UNITS}][{BLANKS}]?)?[+-]?[0-9].*?([{BLANKS}]?[{UNITS}])?$")
 
@@ -127,12 +128,12 @@ def _candidates(table: Table, columns: list[str]) -> dict[str, _Candidates]:
     return found
 
 
-def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) -> dict[str, Notation]:
+def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) -> dict[str, AnyNotation]:
     """Return the chosen notation of each column that gets one.
 
     ``plain`` are columns that parse as plain numbers. A European table may write the number 1084 as 1.084 there.
     """
-    notations: dict[str, Notation] = {}
+    notations: dict[str, AnyNotation] = {}
     sure = [*chain(*(seen.families() for seen in found.values() if len(seen.families()) == 1))]
     if any(seen.numbers for seen in found.values()):
         thousands = {name for name in plain if _in_thousands(table, name)}
@@ -140,7 +141,9 @@ def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) ->
         if set(sure) == {EUROPEAN}:
             notations |= dict.fromkeys(thousands, THOUSANDS)
     family = _agreed(sure) if sure else {";": EUROPEAN, ",": AMERICAN}.get((table.text and table.text.delimiter) or "")
-    notations |= {name: number for name, seen in found.items() if (number := _number(seen, family))}
+    for name, seen in found.items():
+        if number := _number(seen, family):
+            notations[name] = replace(number, decimals=_decimals(table, name, number))
     orders = [*chain(*(seen.orders() for seen in found.values() if len(seen.orders()) == 1))]
     # Decimal commas imply the day first. Decimal points imply nothing: British dates have the day first too.
     order = _agreed(orders) if orders else "dmy" if _agreed(sure) == EUROPEAN else None
@@ -177,6 +180,16 @@ def _number(seen: _Candidates, family: str | None) -> NumberNotation | None:
     return None if american.group else american
 
 
+def _decimals(table: Table, name: str, number: NumberNotation) -> int:
+    """Return the number of digits after the decimal mark if all values of a column have equally many, else 0."""
+    mark, found = re.escape(number.decimal), set[int]()
+    for batch in table.batches([name]):
+        text = batch.column(0).drop_null()
+        fractions = pc.struct_field(pc.extract_regex(text, f"^[^{mark}]*{mark}?(?P<digits>[0-9]*)[^0-9]*$"), "digits")
+        found |= set(pc.unique(pc.utf8_length(fractions)).to_pylist())
+    return min(max(found), MOST_DECIMALS) if len(found) == 1 and None not in found else 0
+
+
 def _date(seen: _Candidates, order: str | None) -> DateNotation | None:
     if len(seen.dates) == 1:
         return seen.dates[0]
@@ -190,7 +203,7 @@ def _padded(table: Table, name: str, date: DateNotation) -> bool:
     return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in texts)
 
 
-def _types(table: Table, notations: Mapping[str, Notation]) -> dict[str, pa.DataType]:
+def _types(table: Table, notations: Mapping[str, AnyNotation]) -> dict[str, pa.DataType]:
     """Return the narrowest type of each column's plain values."""
     types = dict.fromkeys(notations, pa.null())
     for batch in table.batches(list(notations)) if notations else ():
@@ -214,7 +227,7 @@ def _zone(table: Table, name: str) -> tuple[ZonedNotation | None, bool]:
     return ZonedNotation(mark if mark in ("T", " ") else "T", offset), False
 
 
-def _note(table: Table, name: str, chosen: Notation) -> str:
+def _note(table: Table, name: str, chosen: AnyNotation) -> str:
     """Return a note on the notation. The example is the longest of the first values."""
     texts = next(text for batch in table.batches([name]) if len(text := batch.column(0).drop_null()))
     example = max(texts[:FIRST].to_pylist(), key=len)

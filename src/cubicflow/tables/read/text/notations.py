@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cubicflow.saved import Range
 from cubicflow.tables.arrow_types import ZONED
 from cubicflow.tables.table_error import TableError
 
@@ -30,9 +30,9 @@ OFFSET = r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 @dataclass(frozen=True)
 class Notation(ABC):
-    """A way to write values. ``kind`` is the name of the notation in a run folder."""
+    """A way to write values. ``kind`` is the name of the notation in a run folder, ``saved.from_json`` reads it."""
 
-    kind: ClassVar[str]
+    kind: str
 
     @property
     @abstractmethod
@@ -70,26 +70,30 @@ class Notation(ABC):
         return narrowest
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class NumberNotation(Notation):
     """Numbers with a decimal mark, a thousands separator, and a unit before or after the number: 1.234,50 €.
 
+    ``decimals`` is the least number of digits after the decimal mark with which numbers are written.
+
     >>> notation = NumberNotation(decimal=",", group=".", after=" €")
     >>> notation.to_plain(pa.array(["1.234,50 €", "-7 €"])).to_pylist()
     ['1234.50', '-7']
     >>> notation.from_plain(pa.array(["1234567.5", "-7"])).to_pylist()
     ['1.234.567,5 €', '-7 €']
+    >>> NumberNotation(",", after=" €", decimals=2).from_plain(pa.array(["68.4"])).to_pylist()
+    ['68,40 €']
     """
 
-    kind: ClassVar[str] = "number"
-
+    kind: Literal["number"] = field(default="number", kw_only=True)
     decimal: str = "."
     group: str = ""
     before: str = ""
     after: str = ""
+    decimals: Annotated[int, Range(0, 30)] = 0
 
     def __post_init__(self) -> None:
         units = all(not unit or unit.strip(BLANKS) in tuple(UNITS) for unit in (self.before, self.after))
@@ -115,6 +119,7 @@ class NumberNotation(Notation):
         sign, whole, fraction = found.groups()
         if self.group:
             whole = f"{int(whole):,}".replace(",", self.group)
+        fraction = (fraction or "").ljust(self.decimals, "0")
         return f"{sign}{self.before}{whole}{self.decimal + fraction if fraction else ''}{self.after}"
 
     def describe(self) -> str:
@@ -132,8 +137,7 @@ class DateNotation(Notation):
     ['12/1/2024', '2/29/2024 07:05:00']
     """
 
-    kind: ClassVar[str] = "date"
-
+    kind: Literal["date"] = field(default="date", kw_only=True)
     order: str
     separator: str
     padded: bool = True
@@ -181,8 +185,7 @@ class ZonedNotation(Notation):
     ['2024-12-31T23:59:59+02:00']
     """
 
-    kind: ClassVar[str] = "zoned"
-
+    kind: Literal["zoned"] = field(default="zoned", kw_only=True)
     between: str
     offset: str
 
@@ -213,17 +216,4 @@ class ZonedNotation(Notation):
         return f"times at the offset {self.offset}"
 
 
-NOTATIONS: dict[str, Callable[..., Notation]] = {"number": NumberNotation, "date": DateNotation, "zoned": ZonedNotation}
-
-
-def notation_from_json(value: Any) -> Notation:
-    """Return the notation that :meth:`Notation.to_json` wrote. Every field is checked; TableError if one is invalid."""
-    if not isinstance(value, dict) or str(value.get("kind")) not in NOTATIONS:
-        raise TableError(f"a notation should be one of {', '.join(NOTATIONS)}, got {str(value)[:80]}")
-    settings = {key: setting for key, setting in value.items() if key != "kind"}
-    if not all(isinstance(setting, str | bool) for setting in settings.values()):
-        raise TableError(f"the settings of a notation should be text or booleans, got {str(value)[:80]}")
-    try:
-        return NOTATIONS[str(value["kind"])](**settings)
-    except (TypeError, AttributeError) as error:
-        raise TableError(f"invalid notation: {error}") from None
+AnyNotation = NumberNotation | DateNotation | ZonedNotation

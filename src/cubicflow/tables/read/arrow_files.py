@@ -1,28 +1,32 @@
-"""Readers of columnar files: Parquet files, folders of them, Feather files, and files and streams of Arrow."""
+"""Files that Arrow parses into typed columns: Parquet files and folders of them, Feather files, files and streams of
+Arrow, and lines of JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import json as arrow_json
 
 from cubicflow.data.parquet_files import announced_bytes, checked_batches, difference, files_in, opened
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.stamps import Stamps
-from cubicflow.tables.read.table import Origin, Table, types_of
-from cubicflow.tables.read.unpacking import check_unpacked
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked, check_unpacked
+from cubicflow.tables.read.table import Found, Kept, Origin, Table, types_of
+from cubicflow.tables.read.text.lines import CountedLines
+from cubicflow.tables.table_error import TableError, one_line
 
 ARROW_FILE, OLD_FEATHER = b"ARROW1", b"FEA1"
+BLOCK_BYTES = 1 << 24  # bytes; an object of JSON must fit into one block
 
 
 def parquet_table(path: Path) -> Table:
     """Return the table in a .parquet file, or in all .parquet files of a folder and its subfolders, in the order of
     their names."""
-    stamps = Stamps(lambda: files_in(path))
-    files = files_in(path)
+    origin = Origin.of(path, lambda: files_in(path))
+    files = origin.files
     if not files:
         raise TableError(f"{path}: this folder holds no .parquet file; give the path of a file")
     schema = _schema(files[0])
@@ -41,7 +45,7 @@ def parquet_table(path: Path) -> Table:
                     check_unpacked(file, packed, unpacked)  # the sizes in the metadata may be wrong
                     yield batch.cast(without_views(batch.schema))
 
-    return Table(str(path), types_of(path, schema), read, Origin(str(path.resolve()), tuple(files), stamps))
+    return Table(str(path), types_of(path, schema), read, origin)
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -52,7 +56,7 @@ def _schema(path: Path) -> pa.Schema:
 def arrow_table(path: Path) -> Table:
     """Return the table in a .feather, .arrow, .ipc or .arrows file. The first bytes, not the name, tell a file from a
     stream."""
-    stamps = Stamps(lambda: [path])
+    origin = Origin.of(path)
     with path.open("rb") as file:
         start = file.read(len(ARROW_FILE))
     if start.startswith(OLD_FEATHER):
@@ -66,8 +70,7 @@ def arrow_table(path: Path) -> Table:
             with pa.OSFile(str(path)) as file:
                 yield pa.ipc.open_stream(file) if is_stream else pa.ipc.open_file(file)
         except (pa.ArrowException, OSError, EOFError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise TableError(f"{path}: not a complete Arrow file: {reason}") from None
+            raise TableError(f"{path}: not a complete Arrow file: {one_line(error)}") from None
 
     def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         with stream() as reader:
@@ -81,4 +84,35 @@ def arrow_table(path: Path) -> Table:
 
     with stream() as reader:
         schema = without_views(reader.schema)
-    return Table(str(path), types_of(path, schema), read, Origin(str(path.resolve()), (path,), stamps))
+    return Table(str(path), types_of(path, schema), read, origin)
+
+
+def json_lines_table(path: Path) -> Table:
+    """Return the table in a .jsonl or .ndjson file, read into memory in one pass.
+
+    A row without a key has a missing value in that column. A column of nested values cannot be modelled and must be
+    dropped.
+    """
+    try:
+        with FingerprintedFile(path) as file:
+            lines = CountedLines(Unpacked(path, file) if path.suffix == ".gz" else file)
+            rows = arrow_json.read_json(pa.input_stream(lines), arrow_json.ReadOptions(block_size=BLOCK_BYTES))
+            found = Found(fingerprint=file.fingerprint())
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise TableError(f"{path}: {_explained(one_line(error))}") from None
+    if lines.count != len(rows):  # empty lines; also objects over several lines, or several in a line
+        found.remarks = (f"{lines.count:,} lines hold {len(rows):,} objects; each object is a row",)
+    return Table(str(path), types_of(path, rows.schema), Kept(rows), Origin.kept(path), found=found)
+
+
+def _explained(error: str) -> str:
+    """Return Arrow's error about lines of JSON with a remedy."""
+    if found := re.search(r"Column\(/(.*?)\) changed from (\w+) to (\w+)", error):
+        name, before, after = found.groups()
+        return (
+            f"column {name!r} holds a {before} in some rows and a {after} in others; write one kind of value, and null "
+            "for missing values"
+        )
+    if "straddling" in error:
+        return f"a line is longer than {BLOCK_BYTES >> 20} MiB; write one object per line"
+    return f"not lines of JSON: {error.removeprefix('JSON parse error: ')}; write one object per line"

@@ -1,0 +1,199 @@
+"""Checks of files: a file must not change while it is read, nor unpack to an implausible size; and its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cubicflow.tables.table_error import TableError
+
+TICK = 10_000_000  # ns; the resolution of file timestamps
+
+BLOCKS = 64  # blocks of a file that its fingerprint covers
+BLOCK_BYTES = 1 << 16
+READ_BYTES = 1 << 22
+
+VARIABLE = "CUBICFLOW_UNPACK_RATIO"
+RATIO = 200  # unpacked bytes per packed byte; tables of text and numbers have 2 to 30
+FREE_BYTES = 1 << 27  # any file may unpack to this size
+
+
+# --- changes ---
+
+
+class Stamps:
+    """The sizes and timestamps of files, to detect changes.
+
+    No program can set the time of the last change (``ctime``). So a changed or replaced file is detected even if its
+    size and modification time were restored. A file that was only touched counts as changed, because the two cannot be
+    told apart. Inode numbers would add nothing, and some filesystems reassign them.
+
+    Args:
+        find: returns the files; called for every comparison, because a folder may gain files.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "t.csv")
+    ...     _ = path.write_text("a,b")
+    ...     stamps = Stamps(lambda: [path])
+    ...     before = stamps.are_current()
+    ...     _ = path.write_text("b,a")
+    ...     before, stamps.are_current()
+    (True, False)
+    """
+
+    def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
+        self._find = find
+        newest = max((stamp[-1] for stamp in self._found()), default=0)
+        # Another change within the same tick would leave the timestamp unchanged.
+        if 0 <= time.time_ns() - newest < TICK:
+            time.sleep(TICK / 1e9)
+        self._recorded = self._found()
+
+    def _found(self) -> list[tuple[int, int, int]]:
+        """Return the size, the modification time and the change time of each file."""
+        found = [path.stat() for path in self._find()]
+        return [(file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found]
+
+    def are_current(self) -> bool:
+        """Return whether no file has changed."""
+        try:
+            return self._found() == self._recorded
+        except OSError:
+            return False
+
+
+def changed(path: object, before: int | None = None, after: int | None = None) -> TableError:
+    """Return the error for a file that changed: ``before`` and ``after`` are its rows in two passes, if they differ."""
+    how = "" if before is None else f": {before} rows were found at first, {after} later"
+    return TableError(f"{path}: the file changed while it was read{how}; start again when no program writes to it")
+
+
+# --- fingerprints: they tell whether a table is the fitted one ---
+
+
+def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
+    """Return the (start, stop) bytes of every block that the fingerprint of a file covers.
+
+    A file up to 4 MiB is hashed whole. Of a larger file only 64 evenly spaced blocks are hashed, so the time does not
+    grow with the file.
+    """
+    if size <= BLOCKS * BLOCK_BYTES:
+        return [(0, size)]
+    starts = [(size - BLOCK_BYTES) * i // (BLOCKS - 1) for i in range(BLOCKS)]
+    return [(start, start + BLOCK_BYTES) for start in starts]
+
+
+def fingerprint_of_files(paths: Sequence[Path]) -> str:
+    """Return a hash of the sizes of the files and of their blocks."""
+    digest = hashlib.sha256()
+    for path in paths:
+        size = path.stat().st_size
+        digest.update(size.to_bytes(8, "big"))
+        with path.open("rb") as file:
+            for first, last in fingerprint_blocks(size):
+                file.seek(first)
+                digest.update(file.read(last - first))
+    return digest.hexdigest()
+
+
+class FingerprintedFile(io.RawIOBase):
+    """A file whose fingerprint is computed from its bytes while they are read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("rb", buffering=0)
+        size = os.fstat(self._file.fileno()).st_size
+        self._digest = hashlib.sha256(size.to_bytes(8, "big"))
+        self._blocks = fingerprint_blocks(size)
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        start, self._place = self._place, self._place + count
+        seen = memoryview(buffer)[:count]
+        while self._blocks and self._blocks[0][0] < self._place:
+            first, last = self._blocks[0]
+            self._digest.update(seen[max(first - start, 0) : last - start])
+            if last > self._place:  # the rest of the block comes with the next read
+                break
+            self._blocks.pop(0)
+        return count
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the whole file, after reading the bytes that no parser needed."""
+        while self.read(READ_BYTES):
+            pass
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+# --- unpacked sizes: a few kilobytes must not fill the memory ---
+
+
+def most_unpacked(packed: int) -> int:
+    """Return the largest allowed unpacked size, in bytes, of a file of ``packed`` bytes.
+
+    >>> most_unpacked(4096), most_unpacked(10**6)
+    (134217728, 200000000)
+    """
+    return max(FREE_BYTES, int(_ratio() * packed))
+
+
+def _ratio() -> float:
+    requested = os.environ.get(VARIABLE, "")
+    try:
+        ratio = float(requested) if requested else RATIO
+    except ValueError:
+        ratio = 0.0
+    if not 1 <= ratio < 1e9:
+        raise TableError(f"the environment variable {VARIABLE} should be a number from 1 to 1e9, got {requested!r}")
+    return ratio
+
+
+def check_unpacked(path: Path | str, packed: int, unpacked: int) -> None:
+    """Raise TableError if a file unpacks to more than the allowed size.
+
+    >>> check_unpacked(Path("t.npz"), 4096, 800_000_000)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    cubicflow.tables.table_error.TableError: t.npz: 4,096 bytes unpack to 800,000,000 or more, ...
+    """
+    if unpacked > most_unpacked(packed):
+        raise TableError(
+            f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {_ratio():g} times as many; if that is "
+            f"right, set the environment variable {VARIABLE} to a larger number"
+        )
+
+
+class Unpacked(io.RawIOBase):
+    """The text in a gzip file. Reading raises TableError if the text is implausibly large for the file."""
+
+    def __init__(self, path: Path, packed: io.RawIOBase) -> None:
+        super().__init__()
+        self._path, self._packed = path, path.stat().st_size
+        self._stream = pa.input_stream(packed, compression="gzip")
+        self._most, self._count = most_unpacked(self._packed), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._stream.readinto(buffer)
+        self._count += count
+        if self._count > self._most:
+            check_unpacked(self._path, self._packed, self._count)
+        return count

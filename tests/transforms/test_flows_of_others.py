@@ -1,0 +1,173 @@
+"""Properties of the layers of other papers, beyond the common contract."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import cubicflow as cf
+from cubicflow.flows import whiten
+from cubicflow.transforms import BatchNorm, Orthogonal, Permutation, Planar, QRLinear, Radial, Sylvester
+from cubicflow.transforms.implicit import triangular_inverse
+from cubicflow.transforms.orthogonal import householder_product
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+class TestPlanarAndRadial:
+    @pytest.mark.parametrize("scale", [1.0, -1.0, -30.0])
+    def test_parameters_that_would_fold_space_are_moved(self, scale: float) -> None:
+        """For w'u < -1, x + u tanh(w'x + b) is not one to one. The layer uses another component of u along w."""
+        layer = Planar(3).double()
+        with torch.no_grad():
+            layer.w.copy_(torch.tensor([1.0, -2.0, 0.5]))
+            layer.u.copy_(scale * layer.w + torch.tensor([0.0, 1.0, 4.0]))
+            layer.b.fill_(0.3)
+        line = torch.linspace(-5, 5, 2001, dtype=torch.float64)[:, None] * layer.w.detach()
+        z, log_det = layer(line)
+        assert ((z @ layer.w).diff() > 0).all()
+        assert log_det.isfinite().all()
+        assert torch.allclose(layer.inverse(z)[0], line, atol=1e-10)
+        across = layer(line)[0] - line  # moves along u, whose part across w is as given
+        part = across - (across @ layer.w)[:, None] * layer.w / layer.w.square().sum()
+        given = layer.u - (layer.u @ layer.w) * layer.w / layer.w.square().sum()
+        assert torch.allclose(part, torch.tanh(line @ layer.w + layer.b)[:, None] * given)
+
+    def test_planar_without_a_direction(self) -> None:
+        layer = Planar(2)
+        with torch.no_grad():
+            layer.w.zero_()
+            layer.u.fill_(1.0)
+            layer.b.fill_(0.5)
+        x = torch.randn(5, 2)
+        assert torch.allclose(layer(x)[0], x + math.tanh(0.5))
+        assert torch.allclose(layer.inverse(layer(x)[0])[0], x, atol=1e-6)
+
+    @pytest.mark.parametrize("p", [-40.0, 0.0, 40.0])
+    def test_radial_at_its_centre_and_far_away(self, p: float) -> None:
+        layer = Radial(2).double()
+        with torch.no_grad():
+            layer.p.fill_(p)
+        x = torch.cat([layer.centre.detach()[None], layer.centre.detach() + 1e-9 * normal(3, 2), 1e6 * normal(3, 2)])
+        z, log_det = layer(x)
+        assert log_det.isfinite().all()
+        gain = torch.exp(-log_det.detach() / 2).amax()
+        assert ((layer.inverse(z)[0] - x).abs() <= 1e-14 * (1 + x.abs()) * max(1.0, float(gain))).all()
+
+    def test_radial_is_the_formula_of_the_paper(self) -> None:
+        layer = Radial(3).double()
+        with torch.no_grad():
+            layer.p.fill_(-0.7)
+            layer.log_alpha.fill_(0.4)
+        x = normal(10, 3)
+        alpha, distance = math.exp(0.4), (x - layer.centre).norm(dim=1, keepdim=True)
+        beta = -alpha + alpha * math.log1p(math.exp(-0.7 + math.log(math.e - 1)))
+        assert torch.allclose(layer(x)[0], x + beta / (alpha + distance) * (x - layer.centre))
+
+
+class TestSylvester:
+    def test_a_rank_one_layer_is_planar(self) -> None:
+        layer = Sylvester(4, rank=1).double()
+        with torch.no_grad():
+            layer.r.fill_(0.6)
+            layer.p.fill_(-0.9)
+            layer.b.fill_(0.2)
+        x = normal(20, 4)
+        direction = householder_product(layer.vectors)[:, 0]
+        expected = x + math.tanh(0.6) * torch.tanh(math.tanh(-0.9) * x @ direction + 0.2)[:, None] * direction
+        assert torch.allclose(layer(x)[0], expected)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"form": "diagonal"}, "form must be one of 'orthogonal', 'householder', 'triangular', got 'diagonal'"),
+            ({"rank": 4}, "rank must be 3, the number of features, or in the orthogonal form less; got 4"),
+            ({"form": "triangular", "rank": 2}, "rank must be 3"),
+            ({"rank": 2, "num_reflections": 3}, "the orthogonal form has rank=2 reflections"),
+        ],
+    )
+    def test_refusals(self, settings: dict[str, object], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Sylvester(3, **settings)  # type: ignore[arg-type]
+
+
+class TestRotations:
+    @pytest.mark.parametrize("count", [1, 3, 5, 8])
+    def test_the_product_against_reflections_one_by_one(self, count: int) -> None:
+        vectors = normal(2, count, 5)
+        expected = torch.eye(5, dtype=torch.float64).repeat(2, 1, 1)
+        for v in vectors.unbind(1):
+            reflection = torch.eye(5) - 2 * v[:, :, None] * v[:, None, :] / v.square().sum(1)[:, None, None]
+            expected = expected @ reflection
+        found = householder_product(vectors)
+        assert torch.allclose(found, expected, atol=1e-13)
+        assert torch.allclose(found @ found.mT, torch.eye(5, dtype=torch.float64), atol=1e-13)
+
+    def test_five_reflections_reach_a_given_rotation(self) -> None:
+        target = torch.linalg.qr(normal(5, 5, seed=3)).Q
+        target = target * torch.sign(-torch.linalg.det(target)).where(torch.arange(5) == 0, 1)  # determinant (-1)^5
+        layer = Orthogonal(5, bias=False).double()
+        optimiser = torch.optim.LBFGS(layer.parameters(), max_iter=300, line_search_fn="strong_wolfe")
+
+        def distance() -> Tensor:
+            optimiser.zero_grad()
+            loss = (layer.dense_layers([layer])[0].weight - target).square().sum()
+            loss.backward()
+            return loss
+
+        optimiser.step(distance)
+        assert float(distance()) < 1e-8
+
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_a_flow_that_begins_with_qr_is_whitened(self, bias: bool) -> None:
+        x = normal(500, 3) @ normal(3, 3, seed=1) + 3
+        layers = cf.transforms.Compose([QRLinear(3, bias=bias), cf.transforms.Elementwise(3)])
+        z, _ = whiten(cf.Flow(cf.distributions.StandardNormal(3), layers).double(), x).to_noise(x)
+        assert torch.allclose(torch.cov(z.T, correction=0), torch.eye(3, dtype=torch.float64), atol=1e-6)
+        assert bool((z.mean(0).abs() < 1e-6).all()) == bias
+
+
+class TestBatchNorm:
+    def test_training_normalises_by_the_batch_and_evaluation_by_running_averages(self) -> None:
+        layer, x = BatchNorm(2).double(), 3 + 2 * normal(100, 2)
+        z, log_det = layer(x)
+        assert torch.allclose(z, (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt())
+        assert torch.allclose(log_det, -0.5 * (x.var(0, correction=0) + 1e-5).log().sum().expand(100))
+        assert torch.allclose(layer.mean, 0.1 * x.mean(0))
+        assert torch.allclose(layer.variance, 0.9 + 0.1 * x.var(0, correction=0))
+        layer.eval()
+        assert torch.allclose(layer(x[:1])[0], (x[:1] - layer.mean) / (layer.variance + 1e-5).sqrt())
+
+    def test_a_step_that_fails_changes_no_averages_and_a_fit_starts_from_the_first_batch(self) -> None:
+        flow = cf.Flow(cf.distributions.StandardNormal(2), BatchNorm(2))
+        cf.training.fit(flow, 50 + torch.randn(200, 2), steps=1, validation_fraction=0.0, progress=False)
+        assert ((flow.transform.mean - 50).abs() < 1).all()
+
+    def test_a_single_row_in_training_mode(self) -> None:
+        with pytest.raises(ValueError, match="needs a batch of two rows or more"):
+            BatchNorm(2)(torch.zeros(1, 2))
+
+
+def test_permutations_by_name() -> None:
+    assert Permutation.reversing(3).order == [2, 1, 0]
+    assert Permutation.random(50, seed=4).order == Permutation.random(50, seed=4).order
+    assert Permutation.random(50, seed=4).order != Permutation.random(50, seed=5).order
+
+
+def test_a_triangular_map_with_a_closed_inverse() -> None:
+    """Against forward substitution with cubes."""
+    mixing = normal(4, 4).tril(-1)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x**3 + x + torch.sin(x) @ mixing.T, torch.log(3 * x**2 + 1)
+
+    x = 2 * normal(20, 4, seed=1)
+    z, log_slope = function(x)
+    found, minus_log_slope = triangular_inverse(function, z)
+    assert torch.allclose(found, x, atol=1e-12)
+    assert torch.allclose(minus_log_slope, -log_slope, atol=1e-10)
