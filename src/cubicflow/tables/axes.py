@@ -17,7 +17,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
@@ -26,7 +25,6 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import Cells, NumberCells
-from cubicflow.tables.model.law import Law
 from cubicflow.tables.schema.sets import Set
 from cubicflow.weights import weighted_quantiles
 
@@ -103,11 +101,6 @@ class Axis:
         for first, after in pairwise(self.edges):
             found.append(Set.between((first, after - 1 if self.is_whole else math.nextafter(after, -math.inf))))
         return Set.stacked([*found, Set.between(gap=True)])
-
-    @torch.no_grad()
-    def law_masses(self, law: Law) -> Floats:
-        """Return the probability of every bin in each row, (N, bins + 1). The last bin has missing values."""
-        return law.masses(law.coder.of(self.sets))
 
     def shown(self, y: Floats) -> Floats:
         """Convert plain numbers to the values on the axis."""
