@@ -25,13 +25,13 @@ from cubicflow.training.errors import NonFiniteLossError, TrainingError, Trainin
 from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
-from cubicflow.training.parts import parts
 from cubicflow.training.randomness import random_state_kept
 from cubicflow.training.records import RunResult
 from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
 from cubicflow.training.validation import Validation
 
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
@@ -157,7 +157,7 @@ def fit(
             try:
                 result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
-                step.weights.release()
+                step.weights.unflatten()
         # The handlers are removed by now, so a signal that arrived during the last step is not lost.
         if interrupts.received is not None:
             finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
@@ -201,7 +201,7 @@ def train_to_the_end(
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
-    take_step = parts.repeated(step, display.notify)
+    take_step = step_hook.prepared_step(step, display.notify)
     validation = None if held_out is None else Validation(state, held_out, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
@@ -309,7 +309,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
     On a GPU, more steps may have been taken before the loop read ``failed_at``. None of them changed a weight, so the
     state is that of the failed step: the checkpoint is good, and its batch and its random numbers are drawn again.
     """
-    step = state.parts
+    step = state.training_step
     number = int(step.failed_at)
     state.step = number + 1
     step.count.fill_(state.step)

@@ -11,9 +11,9 @@ from cubicflow.data.rows import Batch, Rows
 from cubicflow.nets.precision import float32_products
 from cubicflow.seeds import Stream, derive_seed
 from cubicflow.training.losses import is_one_pass
-from cubicflow.training.parts import parts
 from cubicflow.training.records import AVERAGED, RAW, WeightsKind
 from cubicflow.training.state import TrainingState
+from cubicflow.training.step_hook import step_hook
 
 BATCH_ROWS = 2_048
 GPU_BATCH_ROWS = 32_768  # at most; small batches waste a GPU, and the activations of larger ones leave its cache
@@ -33,8 +33,8 @@ class Validation:
 
     def __init__(self, state: TrainingState, rows: Rows, notify: Callable[[str], None]) -> None:
         self.state, self.rows = state, rows
-        self.step = step = state.parts
-        self.sums = parts.validation_sums(step, notify)
+        self.step = step = state.training_step
+        self.sums = step_hook.prepared_validation(step, notify)
         # A user's loss may keep a graph, which needs far more memory: use the small batch.
         large = step.processes.device.type == "cuda" and is_one_pass(step.loss)
         self.batch_rows = even_size(rows.num_rows, GPU_BATCH_ROWS) if large else BATCH_ROWS
