@@ -49,11 +49,11 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "fused norms": ("forked_gradients", "ForkedProducts.add_norm", PLAIN),
     "attention of one query": ("forked_gradients", "ForkedProducts.attention", PLAIN),
     "replayed pieces": ("replayed_pieces", "ReplayedPieces.repeated", PLAIN),
-    "cached launches of Triton": ("light_calls", "LightCalls.launch", PLAIN),
-    "no autograd where nothing is derived": ("light_calls", "LightCalls.only_values", PLAIN),
-    "no dispatcher where nobody looks": ("light_calls", "LightCalls.unseen", PLAIN),
-    "apply without binding": ("light_calls", "LightCalls.applier", PLAIN),
-    "one attribute for forward mode": ("light_calls", "LightCalls.in_forward_mode", PLAIN),
+    "cached launches of Triton": ("eager_fast_path", "FastCalls.launch", PLAIN),
+    "no autograd where nothing is derived": ("eager_fast_path", "FastCalls.needs_no_grad", PLAIN),
+    "no dispatcher where nobody looks": ("eager_fast_path", "FastCalls.plain_eager", PLAIN),
+    "apply without binding": ("eager_fast_path", "FastCalls.fast_apply", PLAIN),
+    "one attribute for forward mode": ("eager_fast_path", "FastCalls.in_forward_mode", PLAIN),
 }
 # These do nothing on a CPU.
 GPU_ONLY = (

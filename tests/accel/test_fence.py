@@ -43,14 +43,14 @@ def accelerated() -> dict:
 
 
 @pytest.mark.parametrize(
-    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["LightCalls", "FastStepHook"])]
+    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["FastCalls", "FastStepHook"])]
 )
 def test_everything_works_without_shortcuts_and_without_private_names(accelerated, accel, kinds):
     done = run(accel, PROGRAM)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.pop("kinds") == kinds
-    assert accelerated["kinds"] == ["LightCalls", "FastStepHook"]
+    assert accelerated["kinds"] == ["FastCalls", "FastStepHook"]
     for name, values in found.items():
         for mine, theirs in zip(values, accelerated[name], strict=True):
             # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
@@ -102,14 +102,14 @@ class Doubling:
 
 def launched(error: float, times: int, monkeypatch) -> tuple[list[str], torch.Tensor]:
     """Return how a kernel was launched, and its last result."""
-    from cubicflow.accel import light_calls
+    from cubicflow.accel import eager_fast_path
 
-    monkeypatch.setattr(light_calls, "_agreements", {})
+    monkeypatch.setattr(eager_fast_path, "_agreements", {})
     x, y = torch.tensor([1.0, torch.nan]), torch.zeros(2)
     kernel = Doubling(x, y, error)
     plan = SimpleNamespace(kernel=kernel, grid=(3, 1, 1), compiled={}, named=lambda _: {"SIZE": 4, "count": 7})
     for _ in range(times):
-        light_calls.LightCalls().launch(plan, (x, y), (1,))
+        eager_fast_path.FastCalls().launch(plan, (x, y), (1,))
     expected = {"by name": ("SIZE", "count"), "by position": (x.data_ptr(), y.data_ptr(), 7, 4)}
     assert all(launch == ((3, 1, 1), launch[1], expected[launch[1]]) for launch in kernel.launches)
     return [how for _, how, _ in kernel.launches], y
@@ -118,17 +118,17 @@ def launched(error: float, times: int, monkeypatch) -> tuple[list[str], torch.Te
 @pytest.mark.parametrize("known", [True, False])
 def test_kernels_are_launched_by_position_if_this_triton_is_known(known, monkeypatch):
     """The first call launches the kernel in both ways and compares the results."""
-    from cubicflow.accel import light_calls
+    from cubicflow.accel import eager_fast_path
 
-    monkeypatch.setattr(light_calls, "_KNOWS_LAUNCHES", known)
+    monkeypatch.setattr(eager_fast_path, "_KNOWS_LAUNCHES", known)
     both = ["by name", "by position", "by position", "by position"]
     assert launched(0.0, 3, monkeypatch)[0] == (both if known else ["by name"] * 3)
 
 
 def test_a_launch_by_position_with_another_result_is_never_used(monkeypatch):
-    from cubicflow.accel import light_calls
+    from cubicflow.accel import eager_fast_path
 
-    monkeypatch.setattr(light_calls, "_KNOWS_LAUNCHES", True)
+    monkeypatch.setattr(eager_fast_path, "_KNOWS_LAUNCHES", True)
     with pytest.warns(UserWarning, match="does not launch compiled kernels as cubicflow expects"):
         how, y = launched(1.0, 3, monkeypatch)
     assert how == ["by name", "by position", "by name", "by name", "by name"]

@@ -1,6 +1,6 @@
 """Faster versions of work that the layers do: the same results with fewer kernel launches and less Python.
 
-    light_calls.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
+    eager_fast_path.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
     forked_gradients.py  nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
@@ -26,7 +26,7 @@ from cubicflow.hooks import offer
 VARIABLE = "CUBICFLOW_ACCEL"
 CHOICES = ("on", "public", "off")
 OFFERS = {
-    "splines": "cubicflow.accel.light_calls",
+    "splines": "cubicflow.accel.eager_fast_path",
     "nets": "cubicflow.accel.forked_gradients",
     "flows": "cubicflow.accel.replayed_pieces",
     "training": "cubicflow.accel.captured_step",

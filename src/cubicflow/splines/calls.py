@@ -37,17 +37,17 @@ class Calls:
     A subclass may skip either of them where that is safe. The docstring of each method says what depends on its result.
     """
 
-    def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    def fast_apply(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
         """Return ``function.apply``, or a faster equivalent that takes positional arguments only."""
         apply: Callable[..., Any] = function.apply
         return apply
 
-    def only_values(self, *tensors: Tensor) -> bool:  # noqa: ARG002
+    def needs_no_grad(self, *tensors: Tensor) -> bool:  # noqa: ARG002
         """Return whether a function of these tensors needs no derivative: backward, forward or in ``torch.func``. If
         true, the call skips autograd."""
         return False
 
-    def unseen(self, *tensors: Tensor) -> bool:  # noqa: ARG002
+    def plain_eager(self, *tensors: Tensor) -> bool:  # noqa: ARG002
         """Return whether no tracer, transform, mode or profiler would see an operator on these tensors, and all of them
         are plain memory. If true, the call skips torch's dispatcher."""
         return False
@@ -63,7 +63,7 @@ class Calls:
             return False
         return True
 
-    def constant(self, function: F) -> F:
+    def compile_time_constant(self, function: F) -> F:
         """Mark a function whose result compiled code may treat as a constant."""
         marked: F = torch.compiler.assume_constant_result(function)
         return marked

@@ -40,14 +40,14 @@ NOT_BY_POSITION = (
 )
 
 
-class LightCalls(Calls):
+class FastCalls(Calls):
     """A hook that skips autograd and the dispatcher for calls that no tracer, transform or profiler observes."""
 
-    def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    def fast_apply(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
         """Return a faster ``apply``. torch's ``apply`` looks up the signature of ``forward`` and binds the arguments at
         every call, but only transforms and compilers need that."""
         if not _CAN_APPLY:
-            return super().applier(function)
+            return super().fast_apply(function)
         apply_alone = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
         def apply(*args: Any) -> Any:
@@ -57,7 +57,7 @@ class LightCalls(Calls):
 
         return apply
 
-    def only_values(self, *tensors: Tensor) -> bool:
+    def needs_no_grad(self, *tensors: Tensor) -> bool:
         # A compiler decides itself whether derivatives are needed.
         if not _KNOWS_DERIVATIVES or torch.compiler.is_compiling():
             return False
@@ -65,7 +65,7 @@ class LightCalls(Calls):
             return False
         return forward_ad._current_level < 0 and _transforms() is None
 
-    def unseen(self, *tensors: Tensor) -> bool:
+    def plain_eager(self, *tensors: Tensor) -> bool:
         if (
             not _KNOWS_WATCHERS
             or torch.compiler.is_compiling()
@@ -87,10 +87,10 @@ class LightCalls(Calls):
             return super().in_forward_mode()
         return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
-    def constant(self, function: F) -> F:
+    def compile_time_constant(self, function: F) -> F:
         """Mark the function directly. torch's decorator would import the whole compiler to set the same mark."""
         if not allowed():
-            return super().constant(function)
+            return super().compile_time_constant(function)
         setattr(function, CONSTANT_MARK, True)
         return function
 
@@ -131,4 +131,4 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-fill("splines", LightCalls)
+fill("splines", FastCalls)
