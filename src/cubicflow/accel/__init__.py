@@ -1,7 +1,7 @@
 """Faster versions of work that the layers do: the same results with fewer kernel launches and less Python.
 
     eager_fast_path.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
-    forked_gradients.py  nets: gradients of weights on a second stream
+    side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
     replayed_pieces.py   flows: capture one piece of a large call and replay it for the other pieces
@@ -27,7 +27,7 @@ VARIABLE = "CUBICFLOW_ACCEL"
 CHOICES = ("on", "public", "off")
 OFFERS = {
     "splines": "cubicflow.accel.eager_fast_path",
-    "nets": "cubicflow.accel.forked_gradients",
+    "nets": "cubicflow.accel.side_stream",
     "flows": "cubicflow.accel.replayed_pieces",
     "training": "cubicflow.accel.captured_step",
 }
