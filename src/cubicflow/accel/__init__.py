@@ -4,7 +4,7 @@
     side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
-    replayed_pieces.py   flows: capture one piece of a large call and replay it for the other pieces
+    replayed_chunks.py   flows: capture one chunk of a large call and replay it for the other chunks
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
     capture.py           captures CUDA graphs, and replays them for new inputs
@@ -28,7 +28,7 @@ CHOICES = ("on", "public", "off")
 OFFERS = {
     "splines": "cubicflow.accel.eager_fast_path",
     "nets": "cubicflow.accel.side_stream",
-    "flows": "cubicflow.accel.replayed_pieces",
+    "flows": "cubicflow.accel.replayed_chunks",
     "training": "cubicflow.accel.captured_step",
 }
 
