@@ -107,7 +107,9 @@ def launched(error: float, times: int, monkeypatch) -> tuple[list[str], torch.Te
     monkeypatch.setattr(eager_fast_path, "_agreements", {})
     x, y = torch.tensor([1.0, torch.nan]), torch.zeros(2)
     kernel = Doubling(x, y, error)
-    plan = SimpleNamespace(kernel=kernel, grid=(3, 1, 1), compiled={}, named=lambda _: {"SIZE": 4, "count": 7})
+    plan = SimpleNamespace(
+        kernel=kernel, grid=(3, 1, 1), compiled={}, kernel_arguments=lambda _: {"SIZE": 4, "count": 7}
+    )
     for _ in range(times):
         eager_fast_path.FastCalls().launch(plan, (x, y), (1,))
     expected = {"by name": ("SIZE", "count"), "by position": (x.data_ptr(), y.data_ptr(), 7, 4)}

@@ -1,6 +1,6 @@
 """Faster versions of work that the layers do: the same results with fewer kernel launches and less Python.
 
-    eager_fast_path.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
+    eager_fast_path.py   splines: skip autograd and torch's dispatcher if possible; cache Triton launches
     side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
@@ -12,8 +12,8 @@
     private.py           all private names of torch and Triton that cubicflow uses
 
 No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
-methods. ``import cubicflow`` offers the subclasses of this package to the hooks. With ``CUBICFLOW_ACCEL=off`` all hooks
-keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
+methods. ``import cubicflow`` registers the subclasses of this package. With ``CUBICFLOW_ACCEL=off`` all hooks keep
+their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
 have private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
 """
 
@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import os
 
-from cubicflow.hooks import offer
+from cubicflow.hooks import register_faster
 
 VARIABLE = "CUBICFLOW_ACCEL"
 CHOICES = ("on", "public", "off")
-OFFERS = {
+FASTER = {
     "splines": "cubicflow.accel.eager_fast_path",
     "nets": "cubicflow.accel.side_stream",
     "flows": "cubicflow.accel.replayed_chunks",
@@ -41,8 +41,8 @@ def choice() -> str:
     return found
 
 
-def fill_hooks() -> None:
-    """Offer the modules of this package to the layers. A layer imports its module when the layer itself is imported."""
+def register_shortcuts() -> None:
+    """Register the modules of this package for the layers. A layer imports its module when it is imported itself."""
     if choice() != "off":
-        for layer, module in OFFERS.items():
-            offer(layer, module)
+        for layer, module in FASTER.items():
+            register_faster(layer, module)

@@ -14,7 +14,7 @@ from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_b
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.accel.side_stream import SideStream
 from cubicflow.data.rows import Batch
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.training.losses import is_one_pass
 from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.step_hook import StepHook
@@ -167,4 +167,4 @@ def written_by(step: Step) -> list[Tensor]:
     return [*step.flow.parameters(), *step.flow.buffers(), *moments, *averages, *record]
 
 
-fill("training", FastStepHook)
+use_faster("training", FastStepHook)

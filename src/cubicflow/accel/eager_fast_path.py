@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad, profiler
 
 from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has, launches_are_known
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.splines.calls import Calls, F, Launch
 
 _transforms = find("torch._C._functorch", "peek_interpreter_stack")  # returns None outside of torch.func transforms
@@ -108,12 +108,12 @@ class FastCalls(Calls):
             run, rest = plan.compiled[key]
             run(*pointers, *rest)  # pass addresses: for a tensor, Triton would query the driver
             return
-        named = plan.named(strides)
-        compiled = plan.kernel[plan.grid](*tensors, **named)
+        arguments = plan.kernel_arguments(strides)
+        compiled = plan.kernel[plan.grid](*tensors, **arguments)
         if compiled is None or _agreements.get(id(plan.kernel)) is False:  # Triton's interpreter compiles nothing
             return
         names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
-        run, rest = compiled[plan.grid], tuple(named[name] for name in names)
+        run, rest = compiled[plan.grid], tuple(arguments[name] for name in names)
         if id(plan.kernel) not in _agreements:
             if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():  # values cannot be read in a capture
                 return
@@ -121,7 +121,7 @@ class FastCalls(Calls):
             run(*pointers, *rest)
             _agreements[id(plan.kernel)] = all(map(_same_bits, tensors, expected))
             if not _agreements[id(plan.kernel)]:
-                plan.kernel[plan.grid](*tensors, **named)
+                plan.kernel[plan.grid](*tensors, **arguments)
                 warnings.warn(NOT_BY_POSITION, stacklevel=2)
                 return
         plan.compiled[key] = run, rest
@@ -131,4 +131,4 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-fill("splines", FastCalls)
+use_faster("splines", FastCalls)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cubicflow.accel.capture import Replay
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.flows.chunks import Chunks, RowFunction
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 
 CHUNKS_WORTH_A_CAPTURE = 8  # chunks; with fewer, a capture costs more than it saves
 
@@ -43,4 +43,4 @@ def replayed(function: RowFunction, rows: Tensor, context: Tensor | None) -> Row
     return call
 
 
-fill("flows", FastChunks)
+use_faster("flows", FastChunks)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.accel.private import find
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.nets.precision import exactly
 from cubicflow.nets.products import Products
 
@@ -176,4 +176,4 @@ class _JoinStreams(torch.autograd.Function):
         return None, *grads
 
 
-fill("nets", FastProducts)
+use_faster("nets", FastProducts)

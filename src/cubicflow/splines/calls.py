@@ -27,7 +27,7 @@ class Launch(Protocol):
     def compiled(self) -> dict[Any, Any]:
         """A cache of compiled kernels, empty at first."""
 
-    def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
+    def kernel_arguments(self, strides: tuple[int, ...]) -> dict[str, Any]:
         """Return the kernel's keyword arguments, given the strides of its tensors."""
 
 
@@ -70,7 +70,7 @@ class Calls:
 
     def launch(self, plan: Launch, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
         """Run a Triton kernel. The tensors are its first arguments."""
-        plan.kernel[plan.grid](*tensors, **plan.named(strides))
+        plan.kernel[plan.grid](*tensors, **plan.kernel_arguments(strides))
 
 
 calls = hook("splines", Calls)
