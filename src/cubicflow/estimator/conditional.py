@@ -88,7 +88,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
-        rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight, X)
+        rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight)
         array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
         self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
         if (odd := first_not_number(self.schema_.model)) is not None:

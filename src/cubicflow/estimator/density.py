@@ -91,7 +91,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
             raise ValueError(f"model must be auto, {' or '.join(MODELS)}, got {self.model!r}")
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         gaps = self.model == "columns" or (self.model == "auto" and self.pattern_ is not None)
-        rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight, X)
+        rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight)
         seed = draw_seed(self.random_state)
         self.model_ = self._choose_model(rows, weights)
         if self.model_ == "columns":

@@ -14,13 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
@@ -79,8 +73,7 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
         if not inputs.is_frame(X):
             raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
         if fitting:
-            _check_feature_names(self, X, reset=True)
-            _check_n_features(self, X, reset=True)
+            validate_data(self, X, skip_check_array=True)
         rows = inputs.arrow_table(X)
         return rows if gaps else inputs.without_gaps(rows)
 
@@ -100,9 +93,14 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
         else:
             self.schema_ = inputs.learn_real(rows, weights, given)
 
-    def _weighted(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
+    def _weighted(self, rows: pa.Table, sample_weight: Any) -> tuple[pa.Table, Floats]:
         """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
-        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        given = 1.0 if sample_weight is None else sample_weight
+        given = np.full(len(rows), given) if np.isscalar(given) else given
+        checks: dict[str, Any] = {"ensure_2d": False, "ensure_non_negative": True, "input_name": "sample_weight"}
+        weights: Floats = check_array(given, dtype=np.float64, **checks)
+        if weights.shape != (len(rows),):
+            raise ValueError(f"Sample weights must be 1D array or scalar of {len(rows)} rows, got {weights.shape}")
         kept = weights > 0
         if not kept.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")

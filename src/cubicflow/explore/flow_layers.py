@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ def layers_answer(run: OpenedRun) -> bytes:
     """Return the splines of the layers, and the positions of points after every layer."""
     if run.kind == "images":
         return framed({"kind": "images", "layers": [], "steps": []})
-    if isinstance(run.subject, ColumnsSubject):
-        return _conditional_splines(run.subject)
-    return _flow_answer(run)
+    if run.kind != "columns":
+        return _flow_answer(run)
+    return _conditional_splines(cast("ColumnsSubject", run.subject))
 
 
 @torch.no_grad()
@@ -93,9 +93,7 @@ def _flow_inputs(run: OpenedRun) -> Floats:
         return even_points(BUILT_IN[name](), PATH_POINTS)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
-    if run.fitted is None:
-        return y
-    encoder = run.fitted.encoder
+    encoder = run.subject.fitted.encoder
     if not isinstance(encoder, FlowEncoder):
         raise TypeError(f"a flow needs a FlowEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
+from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
 from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
@@ -126,6 +128,13 @@ class FittedTable(SampledTable):
         if unfinished and is_unfinished(Path(folder), config):
             return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
         return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
+
+    @classmethod
+    def of_flow(cls, flow: Flow | Mixture, names: Sequence[str]) -> FittedTable:
+        """Return the table of a flow of vectors without context: a column of real numbers for every feature."""
+        type = "float" if next(flow.parameters()).dtype == torch.float32 else "double"
+        columns = tuple(Real(name, type, map=Scaled()) for name in names)
+        return cls(flow, Schema(columns), Split(), Missing.DROP, source="", fingerprint="", parts={})
 
     def to_json(self) -> dict[str, Any]:
         """Return the table section of a run's config: everything but the weights of the model."""

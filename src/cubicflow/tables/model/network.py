@@ -337,6 +337,18 @@ class ColumnsModel(nn.Module):
                 hidden = next_column(self._embed(cells[:, None], [self._num_context + i])[:, 0])
         return torch.cat(rows, dim=1)
 
+    def next_cells(self, x: Tensor, uniform: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return an outcome and a place on [0, 1] for every column, given the cells before it: (N, D) and (N, D).
+
+        ``uniform`` has two numbers in [0, 1) for each column, (N, 2 D), in the precision of the result.
+        """
+        cells = self._cells(x, context)
+        hidden, kinds = self._hidden(cells), cells[:, self._num_context :, 0].long()
+        columns = range(len(self.outcomes))
+        drawn = [self.draw(i, hidden[:, i], kinds, uniform[:, 2 * i : 2 * i + 2]) for i in columns]
+        outcomes, places = zip(*drawn, strict=True)
+        return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
+
     # --- tokens ---
 
     def _cells(self, x: Tensor, context: Tensor | None) -> Tensor:
