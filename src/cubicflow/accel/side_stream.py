@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -134,8 +135,8 @@ def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class _SideStreamLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, exact: bool, side: SideStream
-    ) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, exact: bool, side: SideStream
+    ) -> Tensor:
         with exactly(x.device) if exact else nullcontext():
             outputs = _linear_relu(x, weight, bias) if relu else F.linear(x, weight, bias)
         ctx.save_for_backward(x, weight, *([outputs] if relu else []))
@@ -146,7 +147,7 @@ class _SideStreamLinear(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, *outputs = ctx.saved_tensors
         if outputs:
             grad = torch.ops.aten.threshold_backward(grad, outputs[0], 0)
@@ -165,13 +166,13 @@ class _SideStreamLinear(torch.autograd.Function):
 
 class _JoinStreams(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, side: SideStream, *weights: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
+    def forward(ctx: Any, side: SideStream, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.side = side
         return tuple(weight.view_as(weight) for weight in weights)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ctx.side.wait()
         return None, *grads
 
