@@ -2,8 +2,8 @@
 
 A layer with a hook defines a class with the plain implementation, and creates one instance of it with :func:`hook`. If
 a module was registered for the layer with :func:`register_faster`, that module is imported together with the layer. The
-module calls :func:`use_faster`, which changes the instance's class to a faster subclass. The class of a live object is
-changed, because the module may have been imported before the layer has finished its own import.
+module calls :func:`use_faster`, which changes the class of the instance. A layer could not look the faster class up
+instead: if the module is imported first, it imports the layer while the module itself is only half made.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_faster: dict[str, str] = {}
-_hooks: dict[str, Any] = {}
+_modules: dict[str, str] = {}  # registered, by layer
+_instances: dict[str, Any] = {}  # by layer
 
 
 def register_faster(layer: str, module: str) -> None:
-    """Register the module with a layer's faster class. The module is imported together with the layer."""
-    _faster[layer] = module
+    """Register the module with a layer's faster implementation. The module is imported together with the layer."""
+    _modules[layer] = module
 
 
 def hook(layer: str, plain: type[T]) -> T:
-    """Create and return the hook of a layer: an instance of ``plain``, made faster by the registered module if any."""
+    """Create and return the hook of a layer: an instance of ``plain``, or of the registered faster subclass."""
     instance = plain()
-    _hooks[layer] = instance
-    if layer in _faster:
-        importlib.import_module(_faster[layer])
+    _instances[layer] = instance
+    if layer in _modules:
+        importlib.import_module(_modules[layer])
     return instance
 
 
@@ -36,5 +36,5 @@ def use_faster(layer: str, faster: type[Any]) -> None:
 
     The registered module calls this function in its last line.
     """
-    if layer in _faster:
-        _hooks[layer].__class__ = faster
+    if layer in _modules:
+        _instances[layer].__class__ = faster

@@ -12,7 +12,7 @@
     private.py           all private names of torch and Triton that cubicflow uses
 
 No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
-methods. ``import cubicflow`` registers the subclasses of this package. With ``CUBICFLOW_ACCEL=off`` all hooks keep
+methods. ``import cubicflow`` registers the modules of this package. With ``CUBICFLOW_ACCEL=off`` all hooks keep
 their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
 have private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
 """
@@ -41,8 +41,8 @@ def choice() -> str:
     return found
 
 
-def register_shortcuts() -> None:
-    """Register the modules of this package for the layers. A layer imports its module when it is imported itself."""
+def register_modules() -> None:
+    """Register the modules of this package. A layer imports its module when the layer itself is imported."""
     if choice() != "off":
         for layer, module in FASTER.items():
             register_faster(layer, module)
