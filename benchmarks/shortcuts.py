@@ -4,12 +4,12 @@
 
 Every shortcut in turn is switched off while all others stay on. The time without it, divided by the time with all, is
 what it brings: 1.05 means that the work takes 5 % longer without it. Some shortcuts are chosen when a module is
-imported, so each variant is a process of its own. Two processes, one with all shortcuts and one without one of them,
-take turns every tenth of a second, so that other work on the machine slows both alike. A pair of turns gives a ratio;
-the record has the median of the ratios and their quartiles.
+imported, so each variant is a process of its own; all processes start at once and wait for their turn. Two processes,
+one with all shortcuts and one without one of them, take turns every tenth of a second, so that other work on the
+machine slows both alike. A pair of turns gives a ratio; the record has the median of the ratios and their quartiles.
 
 The command adds one line to DEVICE.csv for each shortcut and workload. If it is interrupted, run it again: it measures
-the shortcuts that are missing. On one GPU it takes about seven minutes.
+the shortcuts that are missing. On one GPU it takes about five minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +149,16 @@ class Worker:
     def __init__(self, shortcut: str, device: str) -> None:
         command = [sys.executable, "-m", "benchmarks.shortcuts", "--serve", shortcut, "--device", device]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.names: list[str] = json.loads(self._answer())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the workloads. Waits until the process is ready."""
+        found: list[str] = json.loads(self._answer())
+        return found
 
     def time(self, work: int, repeats: int) -> float:
         """Return the milliseconds of one run."""
+        assert self.names  # the process is ready
         assert self.process.stdin is not None
         self.process.stdin.write(f"{work} {repeats}\n")
         self.process.stdin.flush()
@@ -209,10 +215,7 @@ def main() -> None:
     if given.device == "cpu":
         names = [name for name in names if name not in GPU_ONLY]
     worker = Worker(ALL_ON, given.device)
-    for name in names:
-        if name in done:
-            continue
-        plain = Worker(name, given.device)
+    for name, plain in [(name, Worker(name, given.device)) for name in names if name not in done]:
         lines = [
             {
                 "shortcut": name,
