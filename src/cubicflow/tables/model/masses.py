@@ -27,7 +27,7 @@ from torch import Tensor
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_circle, cubic_shape
 from cubicflow.splines.evaluation import Axis, BinIndex, evaluate_unit, locate
 from cubicflow.tables.arrow_types import Floats
 
@@ -252,4 +252,4 @@ def bins_of(params: Tensor, *, closed: bool) -> Bins:
     """Return the bins of the spline with these params."""
     num_bins = (params.shape[-1] - 2) // 2
     floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
-    return (cubic_ring if closed else cubic_bins)(params, num_bins, floor, floor)
+    return (cubic_circle if closed else cubic_bins)(params, num_bins, floor, floor)
