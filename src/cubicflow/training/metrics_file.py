@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cubicflow.files import check_plain
+from cubicflow.saved import LARGEST
 
 METRICS_FILE = "metrics.jsonl"
 MOST_BYTES = 1 << 26  # a quarter of a million lines
 MOST_IN_LINE = 1 << 16  # bytes
-LARGEST = 2**53  # a float holds every integer up to this one
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
