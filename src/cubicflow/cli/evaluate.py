@@ -75,7 +75,7 @@ def evaluate(
             options["report"] = BlockProgress()
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
-                write_skipped(skipped, result)
+                write_skipped(skipped, result.skipped)
             result.unseen.clear()  # say_unseen prints the counts below, as without an engine
             say_job(result, skipped)
         whole = scored.whole

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cubicflow.clusters.blocks import Block
-from cubicflow.clusters.outcomes import Skipped
+from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
 from cubicflow.tables.arrow_types import without_views
