@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cubicflow.cli.remarks import say_unseen
 from cubicflow.cli.terminal import say
 from cubicflow.progress import clock
 
@@ -76,15 +75,7 @@ class BlockProgress:
         say(f"block {done:,} of {blocks:,}, {clock(left)} left", err=True)
 
 
-def say_job(result: JobResult, kept: str | None) -> None:
+def say_job(result: JobResult, kept: str | None = None) -> None:
     """Print the notes of a job on standard error. ``kept`` is the file that lists skipped files and rows."""
-    for note in result.notes:
-        say(f"note: {note}", err=True)
-    if result.before:
-        say(f"note: {result.before:,} of {result.blocks:,} blocks were finished in an earlier run", err=True)
-    say_unseen(result.unseen)
-    if result.skipped:
-        files = sum(each.first is None for each in result.skipped)
-        rows = sum((each.last or 0) - each.first + 1 for each in result.skipped if each.first is not None)
-        counts = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((files, "file"), (rows, "row")) if n]
-        say(f"warning: skipped {' and '.join(counts)}, see {kept}; the first: {result.skipped[0]}", err=True)
+    for line in result.lines(kept):
+        say(line, err=True)

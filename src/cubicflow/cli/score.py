@@ -81,6 +81,7 @@ def score(
             options |= {"overwrite": overwrite, "device": device, "report": BlockProgress()}
             result = score_files(run, data, output, **options, **blockwise)
             say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
+            say_unseen(result.unseen)
             return
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.run.output import check_output, write_rows

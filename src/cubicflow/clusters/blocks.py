@@ -43,7 +43,7 @@ def blocks_of(rows: int, size: int = BLOCK_ROWS) -> Iterator[Block]:
     [Block(number=0, first=0, last=100), Block(number=1, first=100, last=200), Block(number=2, first=200, last=250)]
     """
     if size < 1:
-        raise TableError(f"a block must have 1 row or more, got {size}", "--block-rows")
+        raise TableError(f"a block must have 1 row or more, got {size}")
     for number, first in enumerate(range(0, max(rows, 1), size)):
         yield Block(number, first, min(first + size, rows))
 

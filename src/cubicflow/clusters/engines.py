@@ -48,7 +48,7 @@ def open_engine(
         raise TableError(f"the number of workers must be 1 or more, got {workers}")
     if name == "local":
         if address is not None:
-            raise TableError("only a Ray cluster has an address; leave it out, or choose that engine", "--engine ray")
+            raise TableError("only a Ray cluster has an address; leave it out, or choose that engine", engine="ray")
         return _local(workers, device)
     from cubicflow.clusters.ray_engine import on_ray
 

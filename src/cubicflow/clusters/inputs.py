@@ -113,7 +113,7 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
         assert problem is not None  # noqa: S101 - for the type checker
         if not skip:
             raise problem
-        skipped.append(Skipped(shown(file), None, None, str(problem)))
+        skipped.append(Skipped(shown(file), None, None, problem.advice.message))
     if schema is None:
         raise TableError(
             f"{shown(place)}: none of the {len(places)} files can be used; the first error: {skipped[0].reason}"

@@ -72,8 +72,8 @@ class JobFolder(OwnedFolder):
     def owns(self, name: str) -> bool:
         return name == SKIPPED or PART.fullmatch(name) is not None
 
-    def refusal(self, problem: str, option: str | None = None) -> TableError:
-        return TableError(f"{shown(self.place)} {problem}", option)
+    def refusal(self, problem: str, **arguments: Any) -> TableError:
+        return TableError(f"{shown(self.place)} {problem}", **arguments)
 
     def writing(self) -> AbstractContextManager[None]:
         return readable_errors(self.place)
@@ -104,8 +104,8 @@ class JobFolder(OwnedFolder):
         if not isinstance(job, dict):
             raise TableError(
                 f"{below(shown(self.place), JOB)}: this is not the description of a job; choose another folder, or "
-                "start the job again with",
-                "--overwrite",
+                "start the job again",
+                overwrite=True,
             )
         return job
 
@@ -148,7 +148,7 @@ class JobFolder(OwnedFolder):
         if different := [words for key, words in NAMED.items() if before.get(key) != now.get(key)]:
             raise self.refusal(
                 f"holds another job, with {' and '.join(different)}; choose another name, or replace that job",
-                "--overwrite",
+                overwrite=True,
             )
         self.digest = hashlib.sha256(self._description()).hexdigest()
         blocks = {part_name(block.number): block for block in blocks_of(job["rows"], job["block_rows"])}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cubicflow.advice import Advice
 from cubicflow.arguments import unknown_name, whole_number
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, Outcome, Skipped, blocks_of
 from cubicflow.clusters.engines import Run, open_engine
@@ -64,6 +65,18 @@ class JobResult:
         aside = [*skipped, *(each for outcome in ordered for each in outcome.skipped)]
         notes = list(dict.fromkeys(note for outcome in ordered for note in outcome.notes))
         return cls(sum(outcome.rows for outcome in ordered), len(ordered), before, unseen, aside, notes)
+
+    def lines(self, kept: str | None) -> list[str]:
+        """Return what a user should know. ``kept`` is the file that lists the skipped files and rows."""
+        lines: list[str] = [Advice.after("note: ", note) for note in self.notes]
+        if self.before:
+            lines.append(f"note: {self.before:,} of {self.blocks:,} blocks were finished in an earlier run")
+        if self.skipped:
+            files = sum(each.first is None for each in self.skipped)
+            rows = sum((each.last or 0) - each.first + 1 for each in self.skipped if each.first is not None)
+            counts = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((files, "file"), (rows, "row")) if n]
+            lines.append(f"warning: skipped {' and '.join(counts)}, see {kept}; the first: {self.skipped[0]}")
+        return lines
 
 
 def score_files(
@@ -226,7 +239,7 @@ def evaluate_files(
 
 def _check_on_error(on_error: str) -> None:
     if on_error not in ON_ERROR:
-        raise TableError(f"on_error must be stop or skip, got {on_error!r}", "--on-error")
+        raise TableError(f"on_error must be stop or skip, got {on_error!r}")
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:

@@ -73,15 +73,19 @@ def shown(place: str) -> str:
     return without_secrets(place) if URL.fullmatch(place) else place
 
 
-@lru_cache(maxsize=64)
 def opened(place: str) -> tuple[Any, str]:
     """Return the file system of a place, and the path in that file system."""
     if URL_AS_PATH.fullmatch(place):
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
-    with readable_errors(place):
-        return file_system(place)
+    return _store(place)
+
+
+@lru_cache(maxsize=64)  # opening a store takes a connection
+def _store(url: str) -> tuple[Any, str]:
+    with readable_errors(url):
+        return file_system(url)
 
 
 def is_local(place: str) -> bool:

@@ -112,7 +112,7 @@ class RowsTask(Task):
                 if not self.skip:
                     raise
                 file = shown(segment.file.place)
-                reason = str(error).removeprefix(f"{file}: ")
+                reason = error.advice.message.removeprefix(f"{file}: ")
                 skipped.append(Skipped(file, segment.first + 1, segment.last, reason))
             start += rows
         empty = self.inputs.schema.empty_table().select(self.columns())
@@ -152,9 +152,9 @@ class RowsTask(Task):
             if not len(rows):
                 raise
             file, number = self.row_name(block, int(places[0]))
-            reason = ROW_ONE.sub("it", str(error).removeprefix("the rows: "), count=1)
+            reason = ROW_ONE.sub("it", error.advice.message.removeprefix("the rows: "), count=1)
             if not self.skip:
-                raise TableError(f"{file}, row {number:,}: {reason}", error.option) from None
+                raise TableError(f"{file}, row {number:,}: {reason}", **error.advice.arguments) from None
             skipped.append(Skipped(file, number, number, reason))
             return []
 

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from cubicflow.advice import message_of
 from cubicflow.explore import overview
 from cubicflow.explore.cached_overview import CachedOverview, signature
 from cubicflow.explore.early_app import page_routes
@@ -220,7 +221,7 @@ async def _left(request: Request) -> None:
 
 def one_line(error: BaseException, *known: Path) -> str:
     """Return the message of an error as one line, without paths."""
-    return without_paths(" ".join(str(error).split()) or type(error).__name__, *known)[:1000]
+    return without_paths(" ".join(message_of(error).split()) or type(error).__name__, *known)[:1000]
 
 
 async def _body(request: Request, most: int) -> bytes:

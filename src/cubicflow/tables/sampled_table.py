@@ -65,7 +65,7 @@ class SampledTable(AskedTable):
         if self.cells is not None and temperature != 1:
             raise TableError(
                 f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
-                "--model flow",
+                model="flow",
             )
         is_plain = is_context(given, self.schema)
         if not is_plain:

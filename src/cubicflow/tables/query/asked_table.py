@@ -171,14 +171,14 @@ class AskedTable:
                 raise TableError(
                     f"constraint {each.text!r}: combinations are learned when the model is fitted; fit again and add "
                     "the constraint",
-                    f"--constraint {each.text!r}",
+                    constraints=[each.text],
                 )
         found = (*self.constraints, *more)
         check_together(found)
         sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
         if sums and self.cells is None:
             raise TableError(
-                f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", "--model columns"
+                f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", model="columns"
             )
         return found
 
@@ -208,7 +208,7 @@ class AskedTable:
             raise TableError(
                 "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
                 "column, fit a model of columns",
-                "--model columns",
+                model="columns",
             )
         return self.flow, self.cells
 

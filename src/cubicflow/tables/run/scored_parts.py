@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
@@ -28,6 +28,26 @@ class ScoredParts(NamedTuple):
     parts: dict[str, Score]
     used: Used
     unseen: Mapping[str, int] = MappingProxyType({})  # values that no training row had, by column
+
+    def lines(self, *, is_source: bool) -> list[str]:
+        """Return the scores in words. ``is_source`` says whether the table is the fitted one."""
+        if is_source:
+            first = ["this is the file that the model was fitted to; only its test rows are new to the model"]
+            first += [f"{name:<10} {_counted(part)}" for name, part in self.parts.items()]
+        else:
+            first = [_counted(self.whole)]
+        return [*first, *score_lines(*self._new_and_trained(is_source)), str(self.used)]
+
+    def warnings(self, *, is_source: bool) -> list[str]:
+        """Return warnings about a poor fit."""
+        return score_warnings(*self._new_and_trained(is_source))
+
+    def _new_and_trained(self, is_source: bool) -> tuple[Score, Score | None]:
+        return (self.parts["test"], self.parts["train"]) if is_source else (self.whole, None)
+
+
+def _counted(score: Score) -> str:
+    return f"log likelihood {score.model} over {score.model.rows:,} rows"
 
 
 class ScoreSums:
