@@ -34,8 +34,8 @@ from cubicflow.nets import CausalTransformer, Transformer
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import join
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
 
 FEATURES, SAMPLES = 63, 10_000
 BATCHES = (512, 1024)
@@ -129,7 +129,7 @@ def captured(batch: int) -> Callable[[], None]:
     with join("cuda") as processes:
         step = Step(model().train(), negative_log_likelihood, config, processes, 1.0)
     step.set_rates(1e-4, 0.1)
-    take = parts.repeated(step, lambda reason: sys.exit(reason))
+    take = step_hook.prepared_step(step, lambda reason: sys.exit(reason))
     rows = Batch(torch.randn(batch, FEATURES, device="cuda"))
     return lambda: take(rows)
 

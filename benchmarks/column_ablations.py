@@ -45,11 +45,11 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from benchmarks import any_order
 from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
@@ -167,7 +167,7 @@ def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
     """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
-    numbers, _ = load_numbers(found.table, PlainReader(found.schema), Undivided(), Missing.MODEL, found.rows)
+    numbers, _ = load_numbers(found.table, found.schema, Undivided(), Missing.MODEL, found.rows)
     return found.schema, numbers
 
 

@@ -27,8 +27,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
-from cubicflow.tables import Split, TableEncoder, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import Split, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import TrainingConfig, fit
 
@@ -41,7 +42,7 @@ def against_mixtures(path: Path) -> list[str]:
     """Return table lines with the test log likelihoods of the numeric columns, in nats and the data's units."""
     table = open_table(path)
     found = infer(table, TableOptions(drop=WORDS))
-    encoder = TableEncoder(found.schema)
+    encoder = FlowEncoder(found.schema)
     parts = load_parts(found.table, encoder, Split(), "error", found.rows)
     generator = np.random.default_rng(0)
     steps = np.array([column.axis_step for column in encoder.columns])

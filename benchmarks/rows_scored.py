@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.csv
 import torch
 
-from cubicflow.tables import FittedTable, Split, TableEncoder, TableOptions, infer
+from cubicflow.tables import FittedTable, Split, TableOptions, infer
 from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema.usable_rows import Missing
 
@@ -32,12 +34,12 @@ ROWS = 2_048
 
 def untrained(rows: pa.Table) -> dict[str, FittedTable]:
     """Return an untrained model of each kind for a table."""
-    schema = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), atoms=True).schema
-    y = PlainReader(schema).read(rows.combine_chunks().to_batches()[0]).y
+    schema = infer(in_memory(rows), TableOptions(missing=Missing.MODEL)).schema
+    y = PlainRows(schema).read(rows.combine_chunks().to_batches()[0]).y
     cells = CellEncoder.learn(schema, y, None, None)
     about = schema, Split(), Missing.ERROR, "", "", dict[str, int](), None
     columns = suited_columns_model(cells, y, 0, {}).eval()
-    flow = suited_flow(TableEncoder(schema), len(y), 0, {}).eval()
+    flow = suited_flow(FlowEncoder(schema), len(y), 0, {}).eval()
     return {"columns": FittedTable(columns, *about, cells), "flow": FittedTable(flow, *about)}
 
 

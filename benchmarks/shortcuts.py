@@ -40,7 +40,7 @@ TURN = 0.1  # seconds of a turn
 PLAIN: Any = object()
 ACCEL = "cubicflow.accel."
 SHORTCUTS: dict[str, tuple[str, str, Any]] = {
-    "captured step": ("captured_step", "FastParts.repeated", PLAIN),
+    "captured step": ("captured_step", "FastStepHook.prepared_step", PLAIN),
     "one flat vector of weights": ("captured_step", "can_be_flat", lambda _: False),
     "fused Adam": ("captured_step", "CAN_FUSE", False),
     "second stream": ("forked_gradients", "Fork.weight_gradients", lambda _: nullcontext()),
@@ -86,8 +86,8 @@ def workloads(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     from cubicflow.data.rows import Batch
     from cubicflow.training import TrainingConfig, negative_log_likelihood
     from cubicflow.training.distributed import Processes
-    from cubicflow.training.parts import parts
     from cubicflow.training.step import Step
+    from cubicflow.training.step_hook import step_hook
 
     torch.manual_seed(0)
 
@@ -95,7 +95,7 @@ def workloads(device: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         config = TrainingConfig(steps=1000, batch_size=rows, precision=precision).resolve(10**6)
         processes = Processes(torch.device(device, 0) if device == "cuda" else torch.device(device))
         step = Step(flow.to(device).train(), negative_log_likelihood, config, processes, 1.0)
-        take = parts.repeated(step, print)
+        take = step_hook.prepared_step(step, print)
         batch = Batch(torch.randn(rows, flow.base.features, device=device))
         step.set_rates(1e-5, 0.1)
         return lambda: take(batch)
@@ -121,7 +121,7 @@ def serve(shortcut: str, device: str) -> None:
     import torch
 
     import cubicflow.splines.calls
-    import cubicflow.training.parts  # noqa: F401 - both imports fill the hooks before a shortcut is switched off
+    import cubicflow.training.step_hook  # noqa: F401 - both imports fill the hooks before a shortcut is switched off
 
     torch.set_num_threads(1)
     if shortcut != ALL_ON:

@@ -33,9 +33,8 @@ from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.model.cell_encoder import plain_numbers, with_gaps
 from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.plain_rows import Numbers, plain_numbers, with_gaps
 
 DRAWN = 20_000
 # A condition on every column, and how a row of a frame meets it.

@@ -24,8 +24,8 @@ from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms import Coupling
 
 OURS = "cubicflow"
@@ -155,7 +155,7 @@ def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
     step = Step(flow, negative_log_likelihood, config, Processes(x.device), 1.0)
     step.set_rates(5e-4, 1e-3)
-    taken = parts.repeated(step, print)
+    taken = step_hook.prepared_step(step, print)
     return lambda: taken(Batch(x))
 
 

@@ -14,7 +14,7 @@ import torch
 import cubicflow as cf
 from cubicflow.accel import choice
 from cubicflow.splines.calls import calls
-from cubicflow.training.parts import parts
+from cubicflow.training.step_hook import step_hook
 
 
 def results() -> dict[str, list]:
@@ -52,7 +52,7 @@ def results() -> dict[str, list]:
         flow.save(folder)
         found["loaded"] = [cf.load(folder).log_prob(x)]
 
-    kinds = [type(calls).__name__, type(parts).__name__]
+    kinds = [type(calls).__name__, type(step_hook).__name__]
     return {"kinds": kinds, **{name: [tensor.tolist() for tensor in tensors] for name, tensors in found.items()}}
 
 

@@ -11,7 +11,7 @@ from tests.helpers.device_copies import copies
 import cubicflow as cf
 from cubicflow.accel.captured_step import written_by
 from cubicflow.nets import CausalTransformer, FourierMLP, MaskedResidualMLP, ResidualMLP
-from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.training import TrainingConfig
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.accel.captured_step import CapturedValidation, FastParts
+from cubicflow.accel.captured_step import CapturedValidation, FastStepHook
 from cubicflow.data.rows import TensorRows
 from cubicflow.nets.rng import current_generator
 from cubicflow.training import TrainingConfig, fit, one_pass
@@ -152,7 +152,7 @@ def test_a_fit_validates_by_graphs_with_the_same_losses(monkeypatch):
                 init = CapturedValidation.__init__
                 patch.setattr(CapturedValidation, "__init__", lambda self, *a: (init(self, *a), made.append(self))[0])
             else:
-                patch.setattr(FastParts, "validation_sums", lambda _, step, __: step.validation_sums)
+                patch.setattr(FastStepHook, "prepared_validation", lambda _, step, __: step.validation_sums)
             settings = {"steps": 20, "validate_every": 5, "batch_size": 64, "device": "cuda", "progress": False}
             return fit(flow, x[1_000:], x[:1_000], **settings)
 

@@ -42,13 +42,15 @@ def accelerated() -> dict:
     return results()
 
 
-@pytest.mark.parametrize(("accel", "kinds"), [("off", ["Calls", "Parts"]), ("public", ["LightCalls", "FastParts"])])
+@pytest.mark.parametrize(
+    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["LightCalls", "FastStepHook"])]
+)
 def test_everything_works_without_shortcuts_and_without_private_names(accelerated, accel, kinds):
     done = run(accel, PROGRAM)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.pop("kinds") == kinds
-    assert accelerated["kinds"] == ["LightCalls", "FastParts"]
+    assert accelerated["kinds"] == ["LightCalls", "FastStepHook"]
     for name, values in found.items():
         for mine, theirs in zip(values, accelerated[name], strict=True):
             # Adam divides gradients by their size, so rounding errors of tiny gradients become large.

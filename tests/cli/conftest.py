@@ -37,14 +37,14 @@ def _fit(folder: Path, table: Path, *options: str, model: tuple[str, ...] = FLOW
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
-    return _fit(tmp_path_factory.mktemp("runs") / "run", table)
+    return _fit(tmp_path_factory.mktemp("runs") / "run", table, "--drop", "kind,tame")
 
 
 @pytest.fixture(scope="session")
 def narrow_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of two columns, whose pictures are drawn quickly."""
     folder = tmp_path_factory.mktemp("narrow")
-    make_frame()[["kind", "size"]].to_csv(folder / "narrow.csv", index=False)
+    make_frame()[["weight", "size"]].to_csv(folder / "narrow.csv", index=False)
     return _fit(folder / "run", folder / "narrow.csv")
 
 
@@ -62,4 +62,13 @@ def columns_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def conditional_run(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
-    return _fit(tmp_path_factory.mktemp("runs") / "given", table, "--context", "kind,size", "--weights", "weight")
+    return _fit(
+        tmp_path_factory.mktemp("runs") / "given",
+        table,
+        "--context",
+        "kind,size",
+        "--weights",
+        "weight",
+        "--drop",
+        "tame",
+    )

@@ -93,14 +93,31 @@ def test_evaluate_compare_and_plot(cubicflow: Command, run: Path, table: Path, t
     assert ": a model of the columns of " in (tmp_path / "plots" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_flow_is_compared_on_complete_rows(cubicflow: Command, run: Path, table: Path, tmp_path: Path) -> None:
-    flow = ("--model", "flow", "--missing", "drop", "--steps", 5, "--num-layers", 1, "--hidden-features", 8)
-    assert cubicflow("fit", table, "-o", tmp_path / "flow", *flow, "--device", "cpu").status == 0
-    assert "difference" in cubicflow("compare", run, tmp_path / "flow", table).output
+def test_a_flow_is_compared_on_complete_rows(cubicflow: Command, table: Path, tmp_path: Path) -> None:
+    how = ("--drop", "kind,rest", "--steps", 5, "--hidden-features", 8, "--device", "cpu")
+    flow = ("--model", "flow", "--missing", "drop", "--num-layers", 1)
+    assert cubicflow("fit", table, "-o", tmp_path / "flow", *how, *flow).status == 0
+    assert cubicflow("fit", table, "-o", tmp_path / "columns", *how).status == 0
+    assert "difference" in cubicflow("compare", tmp_path / "columns", tmp_path / "flow", table).output
     refused = cubicflow("fit", table, "-o", tmp_path / "other", "--model", "flow")
     assert "--missing drop" in refused.errors
     refused = cubicflow("fit", table, "-o", tmp_path / "other", "--num-layers", 3)
     assert "--model flow" in refused.errors
+
+
+@pytest.mark.parametrize(
+    ("dropped", "said"),
+    [("rest", "column 'kind' is categorical"), ("kind", "column 'rest' is real, but 0 repeats in it")],
+)
+def test_a_flow_of_words_or_atoms_is_refused(
+    cubicflow: Command, table: Path, tmp_path: Path, dropped: str, said: str
+) -> None:
+    how = ("--model", "flow", "--missing", "drop", "--drop", dropped)
+    refused = cubicflow("fit", table, "-o", tmp_path / "run", *how)
+    assert refused.status == 2
+    (line,) = (line for line in refused.errors.splitlines() if line.startswith("error: "))
+    assert said in line
+    assert "--model columns" in line
 
 
 def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     small = {"hidden_features": 8}
     train = {"steps": 10, "progress": False, "device": "cpu", "seed": 1}
     fit_table(folder / "whole.parquet", folder / "columns", TableOptions(drop=["id"]), small, **train)
-    options = TableOptions(drop=["id", "size"])
+    options = TableOptions(drop=["id", "size", "kind"])
     fit_table(folder / "whole.parquet", folder / "flow", options, {**small, "num_layers": 1}, model="flow", **train)
     return Scene(folder, rows, folder / "columns", folder / "flow")

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cubicflow.data.parquet_rows import ParquetRows, uniform_hash
+from cubicflow.data.parquet_rows import ParquetRows
 from cubicflow.data.rows import DrawnAhead, NoColumns, NpyRows, Order, TensorRows, endless
+from cubicflow.seeds import uniform_hash
 
 from .numbered_rows import D, N, write_parquet
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from cubicflow.explore.app import Explorer, make_app
+from cubicflow.explore.app import Opening, make_app
+from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.framed import unframed
 
 TOKEN = "a-token-for-tests"
@@ -42,10 +43,11 @@ def serving(run: Path) -> Iterator[Page]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
         port = listening.getsockname()[1]
-        explorer = Explorer(run)
+        opening = Opening(run)
+        explorer = opening.explorer.result()
         server = uvicorn.Server(
             uvicorn.Config(
-                make_app(explorer, TOKEN, port), log_level="critical", lifespan="off", timeout_graceful_shutdown=0
+                make_app(opening, TOKEN, port), log_level="critical", lifespan="off", timeout_graceful_shutdown=0
             )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

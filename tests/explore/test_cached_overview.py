@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from tests.explore.pages import ask, serving
 
-from cubicflow.explore import cached_overview, server
-from cubicflow.explore.app import Explorer
-from cubicflow.explore.cached_overview import ROUTES, CachedOverview
-from cubicflow.explore.opened_run import open_run
+from cubicflow.explore import cached_overview
+from cubicflow.explore.cached_overview import OVERVIEW, CachedOverview
+from cubicflow.explore.explorer import Explorer
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE
 from cubicflow.training.checkpoint import NEWEST
 
@@ -34,9 +33,7 @@ def run(lists_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def fill(run: Path) -> dict[str, bytes]:
     """Open a run for the first time, and return the answers of the overview."""
     explorer = Explorer(run, CachedOverview(run))
-    opened = open_run(run)
-    answers = {"run": explorer.about, "columns": explorer.columns, "data": explorer.data}
-    found = {route: answer(opened, {}) for route, answer in answers.items()}
+    found = {route: explorer.answer(route, {})[0] for route in OVERVIEW}
     explorer.close()
     return found
 
@@ -46,7 +43,7 @@ def test_an_overview_is_cached_for_one_state(run: Path) -> None:
     found = fill(run)
     assert CachedOverview(run).answers == found
     with serving(run) as page:
-        assert {route: ask(page, f"/api/{route}")[1] for route in ROUTES} == found
+        assert {route: ask(page, f"/api/{route}")[1] for route in OVERVIEW} == found
     weights = (run / WEIGHTS_FILE).read_bytes()
     (run / WEIGHTS_FILE).write_bytes(weights)  # the same bytes with another time: another state
     assert CachedOverview(run).answers == {}
@@ -56,7 +53,7 @@ def test_an_overview_is_cached_for_one_state(run: Path) -> None:
     os.utime(table, ns=(before, before + 1))
     assert CachedOverview(run).answers == {}
     os.utime(table, ns=(before, before))
-    assert set(CachedOverview(run).answers) == set(ROUTES)
+    assert set(CachedOverview(run).answers) == set(OVERVIEW)
     CachedOverview(run).path.write_bytes(b"damaged")
     assert CachedOverview(run).answers == {}
 
@@ -66,7 +63,7 @@ def test_no_overview_of_an_unfinished_run_is_cached(run: Path) -> None:
     config["result"]["finished"] = False
     (run / CONFIG_FILE).write_text(json.dumps(config))
     cached = CachedOverview(run)
-    for route in ROUTES:
+    for route in OVERVIEW:
         cached.keep(route, b"x")
     assert cached.answers == {}
     assert not cached.path.exists()
@@ -82,7 +79,7 @@ def test_the_names_of_the_files_of_a_run() -> None:
 
 def test_the_page_comes_before_torch() -> None:
     """Everything up to the overview of a run that was opened before is imported without torch."""
-    code = "import cubicflow.cli.explore, cubicflow.explore.early_app, cubicflow.explore.server, sys, typer, uvicorn\n"
+    code = "import cubicflow.cli.explore, cubicflow.explore.app, cubicflow.explore.server, sys, typer, uvicorn\n"
     code += "from cubicflow.cli.clear_errors import clear_errors\nwith clear_errors(): print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
@@ -105,9 +102,9 @@ def test_the_command_shows_a_cached_overview_to_those_with_the_token(run: Path) 
         return status, content
 
     try:
-        for path in ("/", "/static/main.js", "/api/run", server.LAST_ROUTE):
+        for path in ("/", "/static/main.js", "/api/run", f"/api/{OVERVIEW[-1]}"):
             assert get(path, f"cubicflow-{port}=wrong")[0] == 403
-        for route in ROUTES:
+        for route in OVERVIEW:
             assert get(f"/api/{route}", f"cubicflow-{port}={token}") == (200, found[route])
         # The whole application answers the rest, and its columns have the bins of the kept cached.
         assert get("/api/training", f"cubicflow-{port}={token}")[0] == 200

@@ -94,7 +94,7 @@ def test_questions_that_cannot_be_answered_are_refused(
 def test_uploads_are_limited(served: Serve, lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cubicflow.explore import app
 
-    monkeypatch.setattr(app, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(app, "MOST_UPLOAD", 1 << 20)
     page = served(lists_run)
     assert ask(page, "/api/score-rows?name=rows.csv", b"x" * ((1 << 20) + 1))[0] == 413
     assert ask(page, "/api/what-if", b"[" * (1 << 17))[0] == 413

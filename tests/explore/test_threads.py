@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from tests.explore.pages import TOKEN, ask, error_of, serving
 
-from cubicflow.explore import app, opened_run, row_scores, server, subject
-from cubicflow.explore.app import Explorer
+from cubicflow.explore import app, explorer, opened_run, row_scores, subject
+from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.explore.threads import Worker
@@ -68,10 +68,10 @@ def test_both_threads_get_the_same_value(
 
 def test_both_threads_open_the_run_once(lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meetings: list[str] = []
-    monkeypatch.setattr(app, "open_run", met(open_run, meetings))
-    explorer = Explorer(lists_run)
-    first, second = both(explorer.run)
-    explorer.close()
+    monkeypatch.setattr(explorer, "open_run", met(open_run, meetings))
+    opened = Explorer(lists_run)
+    first, second = both(opened.run)
+    opened.close()
     assert first is second
     assert len(meetings) == 1
 
@@ -158,7 +158,7 @@ def test_an_error_of_idle_work_is_logged_once(logged: Callable[[], list[str]]) -
 def test_a_page_that_cannot_start_says_why(
     lists_run: Path, logged: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "make_app", broken)
+    monkeypatch.setattr(explorer, "Explorer", broken)
     monkeypatch.setenv("XDG_CACHE_HOME", str(lists_run.parent))
 
     async def ask_for(whole: Any, path: str) -> tuple[int, bytes]:
@@ -176,7 +176,7 @@ def test_a_page_that_cannot_start_says_why(
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
     async def three() -> list[tuple[int, bytes]]:
-        whole = server.LazyApp(lists_run, TOKEN, 8470)
+        whole = app.make_app(app.Opening(lists_run), TOKEN, 8470)
         return [await ask_for(whole, path) for path in ("/api/run", "/", "/api/columns")]
 
     with ThreadPoolExecutor(1) as thread:  # a new thread, because browser tests may run an event loop in this thread

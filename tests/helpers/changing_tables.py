@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 from tests.helpers.counts import Counts
 
 from cubicflow.tables import Split, TableError, infer, open_table
-from cubicflow.tables.model.cell_encoder import PlainReader
+from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_rows import load_numbers
 
@@ -166,8 +166,8 @@ def read(path: Path, moment: Moment) -> tuple[np.ndarray, str]:
     """Return the rows that a fit reads from a table, and the fingerprint that it records."""
     table = moment.watch(open_table(path))
     found = infer(table)
-    loaded, _ = load_numbers(found.table, PlainReader(found.schema), Split(), "error", found.rows)
-    columns = PlainReader(found.schema).columns
+    loaded, _ = load_numbers(found.table, found.schema, Split(), "error", found.rows)
+    columns = PlainRows(found.schema).columns
     decoded = [np.asarray(column.decode(loaded[:, i]).to_pylist(), float) for i, column in enumerate(columns)]
     return np.column_stack(decoded), found.table.fingerprint()
 

@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.masses import bins_of
+from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.query.walk import Walk
 
 KINDS = {

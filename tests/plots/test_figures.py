@@ -20,7 +20,7 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.datetime import Datetime
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.integer import Integer
-from cubicflow.tables.model.cell_encoder import plain_numbers
+from cubicflow.tables.model.plain_rows import plain_numbers
 
 RNG = np.random.default_rng(0)
 

@@ -18,8 +18,8 @@ from cubicflow.tables.kinds.circular import Circular, CircularSteps
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.levels import Levels
-from cubicflow.tables.model.cell_encoder import plain_numbers
 from cubicflow.tables.model.cells import learn_cells
+from cubicflow.tables.model.plain_rows import plain_numbers
 
 MODELLED = [kind for kind in REGISTRY if kind not in ("constant", "dropped")]
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from tests.helpers.options import option_of
 
-from cubicflow.tables import Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import Split, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.table_rows import load_parts
@@ -173,13 +174,13 @@ def copies_by_comparing(rows: list[tuple[Any, ...]], split: Split) -> tuple[int,
 
 def test_copies_across_the_split_are_counted() -> None:
     x = RNG.permutation(np.concatenate([X, X]))
-    word = np.where(x > 0, "up", "down")
-    table = in_memory(pa.table({"x": x, "word": word}))
+    sign = np.where(x > 0, 1, -1)
+    table = in_memory(pa.table({"x": x, "sign": sign}))
     split = Split(3)
     found = infer(table, split=split)
-    parts = load_parts(table, TableEncoder(found.schema), split, "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), split, "error", found.rows)
     copied = copied_rows(parts)
-    expected, held_out = copies_by_comparing(list(zip(x, word, strict=True)), split)
+    expected, held_out = copies_by_comparing(list(zip(x, sign, strict=True)), split)
     assert 0 < expected < held_out
     assert (copied.held_out, copied.copies) == (held_out, expected)
     message = str(copied.message())
@@ -189,21 +190,21 @@ def test_copies_across_the_split_are_counted() -> None:
 def test_copies_are_found_despite_weights_and_only_within_the_table() -> None:
     table = in_memory(pa.table({"x": np.repeat(X, 2), "w": np.arange(2.0 * N) + 1}))
     found = infer(table, TableOptions(weights="w"))
-    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
     expected, _ = copies_by_comparing([(x,) for x in np.repeat(X, 2)], Split())
     assert copied_rows(parts).copies == expected
     plain = in_memory(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
-    assert copied_rows(load_parts(plain, TableEncoder(found.schema), Split(), "error", N)).message() is None
+    assert copied_rows(load_parts(plain, FlowEncoder(found.schema), Split(), "error", N)).message() is None
 
 
 def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
-    """Three truth values have only eight different rows, so every test row is a copy."""
-    every = list(itertools.product([False, True], repeat=3)) * 30
+    """Three columns of two numbers have only eight different rows, so every test row is a copy."""
+    every = list(itertools.product([0, 1], repeat=3)) * 30
     columns = dict(zip("abc", map(list, zip(*every, strict=True)), strict=True))
     table = in_memory(pa.table(columns))
     found = infer(table)
-    parts = load_parts(table, TableEncoder(found.schema), Split(), "error", found.rows)
+    parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
     assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 held-out rows are distinct")
 
 
@@ -216,8 +217,8 @@ TINY = {"num_layers": 1, "hidden_features": 4}
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("begun")
-    word = np.where(X > 0, "up", "down")
-    fit_table(csv(folder / "t.csv", x=X, y=X**2, word=word), folder / "run", settings=TINY, model="flow", **SMALL)
+    sign = np.where(X > 0, 1, -1)
+    fit_table(csv(folder / "t.csv", x=X, y=X**2, sign=sign), folder / "run", settings=TINY, model="flow", **SMALL)
     return folder
 
 
@@ -227,7 +228,7 @@ def test_resuming_with_other_columns_names_them(begun: Path, tmp_path: Path) -> 
         fit_table(other, begun / "run", settings=TINY, model="flow", resume=True, **SMALL)
     said = str(error.value)
     assert f"{begun / 'run'} was started with another table, {begun / 't.csv'}" in said
-    assert "the new table has no column 'y', 'word'; column 'z' is new" in said
+    assert "the new table has no column 'y', 'sign'; column 'z' is new" in said
     assert "flow." not in said
     assert "features" not in said
 
@@ -265,7 +266,8 @@ def test_a_run_of_an_older_version_can_be_resumed(begun: Path, tmp_path: Path) -
 def test_a_fit_reports_its_warnings(tmp_path: Path) -> None:
     said: list[str] = []
     table = csv(tmp_path / "t.csv", x=[*X, *X], name=[f"n{i % 250}" for i in range(N)] * 2)
-    fit_table(table, tmp_path / "run", settings=TINY, model="flow", say=said.append, **SMALL)
+    options = TableOptions(context=("name",))
+    fit_table(table, tmp_path / "run", options, TINY, model="flow", say=said.append, **SMALL)
     warnings = [line for line in said if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert "'name' holds 250 different words" in warnings[0]

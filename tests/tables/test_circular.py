@@ -12,6 +12,7 @@ from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.kinds.circular import Circular
 from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.masses import log_mean_density, unit_spline
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
@@ -154,8 +155,11 @@ def test_training_and_scoring_use_the_same_density() -> None:
 
 
 def test_a_circular_column_can_be_context() -> None:
-    column = infer(in_memory(rows()), TableOptions(kinds=KINDS, context=("angle",))).schema.context[0]
-    features = column.context(pa.array([0.0, np.pi / 2, TURN]))
+    options = TableOptions(kinds={"angle": KINDS["angle"]}, context=("angle",), drop=("hour",))
+    encoder = FlowEncoder(infer(in_memory(rows()), options).schema)
+    batch = pa.RecordBatch.from_pydict({"angle": [0.0, np.pi / 2, TURN]})
+    features = encoder.context_inputs(encoder.read_context(batch))
+    assert features is not None
     np.testing.assert_allclose(features, [[-1, 0], [0, -1], [-1, 0]], atol=1e-12)
 
 
@@ -180,5 +184,5 @@ def test_bad_options_are_refused(options: dict[str, dict[str, str]], message: st
 
 def test_a_flow_refuses_a_circle(tmp_path) -> None:
     pyarrow.csv.write_csv(rows(), tmp_path / "t.csv")
-    with pytest.raises(TableError, match="circular, which a flow cannot model"):
+    with pytest.raises(TableError, match="is circular, but a flow models numbers on a line only"):
         fit_table(tmp_path / "t.csv", tmp_path / "run", TableOptions(kinds=KINDS), model="flow", steps=1)

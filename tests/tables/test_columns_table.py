@@ -295,7 +295,11 @@ def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
         fit_table(tmp_path / "words.csv", tmp_path / "no", model="tree", **TRAINING)
     with pytest.raises(TableError, match="cannot model missing values"):
         fit_table(tmp_path / "gap.csv", tmp_path / "no", TableOptions(missing="model"), model="flow", **TRAINING)
-    fit_table(tmp_path / "words.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
+    for name, message in (("words", "column 'c' is categorical"), ("atom", "column 'a' is real, but 0 repeats in it")):
+        with pytest.raises(TableError, match=message) as refused:
+            fit_table(tmp_path / f"{name}.csv", tmp_path / "no", model="flow", **TRAINING)
+        assert refused.value.option == "--model columns"
+    fit_table(tmp_path / "reals.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
     assert "by a flow" in said[0]
 
 

@@ -17,11 +17,12 @@ from scipy import stats
 from scipy.integrate import quad
 
 from cubicflow.flows.serialization import FlowFileError
-from cubicflow.tables import FittedTable, Split, TableEncoder, TableError, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.likelihood import Mean
 from cubicflow.tables.model.independent import IndependentColumns
-from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.model.plain_rows import PlainRows
+from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.run.means import Mean
 from cubicflow.tables.run.scored_parts import score_parts
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 
@@ -74,8 +75,8 @@ def test_a_column_that_is_mostly_one_value_has_finite_scores() -> None:
     assert np.isfinite(alone(np.zeros(N))(np.array([0.0, 1.0]))).all()
 
 
-def learned(table: in_memory, options: TableOptions | None = None) -> tuple[TableEncoder, IndependentColumns]:
-    encoder = TableEncoder(infer(table, options).schema)
+def learned(table: Table, options: TableOptions | None = None) -> tuple[PlainRows, IndependentColumns]:
+    encoder = PlainRows(infer(table, options).schema)
     batch = next(iter(table.batches()))
     train = Split().parts_of(np.arange(len(batch))) == 0
     return encoder, IndependentColumns.learn(encoder.columns, encoder.read(batch).y[train])

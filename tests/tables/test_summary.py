@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cubicflow.tables.likelihood import Mean, MeanOfRows
+from cubicflow.tables.run.means import Mean, MeanOfRows
 
 RNG = np.random.default_rng(0)
 

@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
+from tests.helpers.strict_rows import StrictRows
 
 from cubicflow.estimator import CubicFlowConditional
-from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer, open_table
+from cubicflow.tables import Schema, TableError, TableOptions, infer, open_table
 from cubicflow.tables.arrow_types import exact_cast
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
 RNG = np.random.default_rng(0)
@@ -35,13 +37,13 @@ def schema_of(options: TableOptions | None = None, **columns: Any) -> Schema:
 def numbers(schema: Schema, **columns: Any) -> Any:
     """Return what an encoder reads of these columns: the context if there is one, else the numbers."""
     rows = len(next(iter(columns.values())))
-    found = TableEncoder(schema).read(pa.RecordBatch.from_pydict({"other": OTHER[:rows], **columns}))
+    found = StrictRows(schema).read(pa.RecordBatch.from_pydict({"other": OTHER[:rows], **columns}))
     return found.y if found.context is None else found.context
 
 
 def samples_of(schema: Schema, name: str, z: Sequence[float]) -> pa.Array:
-    encoder = TableEncoder(schema)
-    return encoder.decode(np.tile(np.array(z)[:, None], encoder.features)).column(name)
+    encoder = FlowEncoder(schema)
+    return encoder.decode(encoder.numbers(np.tile(np.array(z)[:, None], encoder.features))).column(name)
 
 
 @pytest.mark.parametrize("role", ["model", "context"])
@@ -83,7 +85,7 @@ def test_a_constant_accepts_only_its_value(tmp_path: Path, value: int) -> None:
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": OTHER, "k": value}).to_csv(path, index=False)
     table = open_table(path)
-    encoder = TableEncoder(infer(table).schema)
+    encoder = StrictRows(infer(table).schema)
     for batch in table.batches():
         encoder.read(batch)
     for other in (f"{value + 1}", f"{value}.5" if value < 2**50 else f"{value - 1}"):
@@ -193,7 +195,7 @@ def test_given_context_values_are_written_unchanged() -> None:
     options = TableOptions(context=("rooms", "word", "day"))
     days = [dt.date(2024, 1, 1) + dt.timedelta(days=7 * (i % 30)) for i in range(N)]
     schema = schema_of(options, rooms=RNG.integers(1, 6, N), word=RNG.choice(["a", "b"], N), day=days)
-    encoder = TableEncoder(schema)
+    encoder = StrictRows(schema)
     given_values = {"rooms": "6", "word": "b", "day": "2024-01-02"}
     _, arrays = encoder.context_from(given_values, 2)
     assert {name: array.type for name, array in arrays.items()} == {c.name: c.arrow_type for c in schema.context}
@@ -232,7 +234,7 @@ def test_dates_are_written_as_dates(tmp_path: Path) -> None:
     ):
         row = {"day": start, "made": start, "told": start, "x": 0.5, **changed}
         with pytest.raises(TableError, match=said):
-            TableEncoder(found.schema).read(pa.RecordBatch.from_pylist([row]))
+            StrictRows(found.schema).read(pa.RecordBatch.from_pylist([row]))
 
 
 def test_a_number_beyond_its_type_becomes_null() -> None:

@@ -13,12 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import CELL, INTERVAL
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import TableOptions, infer
@@ -52,7 +52,7 @@ def learned() -> tuple[CellEncoder, np.ndarray]:
 
 def plain(schema: Schema, made: pd.DataFrame) -> np.ndarray:
     (rows,) = pa.Table.from_pandas(made, preserve_index=False).combine_chunks().to_batches()
-    return PlainReader(schema).read(rows).y
+    return PlainRows(schema).read(rows).y
 
 
 @pytest.fixture(scope="module", params=["trained", "wild"])

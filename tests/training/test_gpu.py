@@ -18,8 +18,8 @@ from cubicflow.nets.precision import exact_linear, float32_products
 from cubicflow.training import NonFiniteLossError, TrainingConfig, fit
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.parts import parts
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -157,7 +157,7 @@ def test_a_step_that_cannot_be_captured_is_reported_and_still_trains(x):
         flow = cf.flows.Flow(inner.base, cf.transforms.Compose([Waiting(), inner.transform])).cuda()
         config = TrainingConfig(steps=1000, batch_size=64, precision="float32").resolve(10_000)
         step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0)
-        take = parts.repeated(step, said.append) if captures else step
+        take = step_hook.prepared_step(step, said.append) if captures else step
         for i in range(5):
             torch.cuda.manual_seed(i)
             step.set_rates(1e-3, 0.1)
@@ -212,7 +212,7 @@ def test_a_network_in_two_couplings_gets_both_gradients():
     flow, said = shared_network_flow(), []
     config = TrainingConfig(steps=1000, batch_size=len(x), precision="float32", clip_norm=None).resolve(10_000)
     step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0)
-    take = parts.repeated(step, said.append)
+    take = step_hook.prepared_step(step, said.append)
     assert "used in more than one place" in said[0]
     for _ in range(5):
         expected = torch.autograd.grad(-flow.log_prob(x).mean(), step.weights.params)

@@ -6,23 +6,23 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.accel.captured_step import FastParts
+from cubicflow.accel.captured_step import FastStepHook
 from cubicflow.training import TrainingConfig
 from cubicflow.training.checkpoint import copied_to_cpu
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.parts import Parts
 from cubicflow.training.records import AVERAGED, RAW
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import StepHook
 
 
-@pytest.mark.parametrize("parts", [Parts(), FastParts()], ids=["a tensor per parameter", "one flat vector"])
+@pytest.mark.parametrize("hook", [StepHook(), FastStepHook()], ids=["a tensor per parameter", "one flat vector"])
 @pytest.mark.parametrize("kind", [RAW, AVERAGED])
-def test_the_best_weights_are_those_of_the_flow(parts, kind, monkeypatch):
+def test_the_best_weights_are_those_of_the_flow(hook, kind, monkeypatch):
     """With batch norm, whose running means are no parameters, a weight that is not trained, and a weight that two
     modules share."""
-    monkeypatch.setattr("cubicflow.training.step.parts", parts)
+    monkeypatch.setattr("cubicflow.training.step.step_hook", hook)
     flow = cf.flows.tabular(3, num_layers=2, hidden_features=8, norm="batch")
     flow.transform[0].bias.requires_grad_(False)
     flow.transform[2].bias = flow.transform[4].bias

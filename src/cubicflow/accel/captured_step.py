@@ -17,7 +17,7 @@ from cubicflow.data.rows import Batch
 from cubicflow.hooks import fill
 from cubicflow.training.losses import is_one_pass
 from cubicflow.training.optimiser import Adam, Weights
-from cubicflow.training.parts import Parts
+from cubicflow.training.step_hook import StepHook
 
 if TYPE_CHECKING:
     from cubicflow.training.step import Step
@@ -29,8 +29,8 @@ SHAPES_CAPTURED = 2  # shapes of validation batches: of whole batches, and of th
 NOT_CAPTURED = "training steps are slower, because they are not captured as one CUDA graph: {}"
 
 
-class FastParts(Parts):
-    """Training parts with flat weights where possible, and with captured steps on a GPU."""
+class FastStepHook(StepHook):
+    """The training step with flat weights where possible, captured on a GPU."""
 
     def weights(self, params: Sequence[Tensor]) -> Weights:
         return FlatWeights(params) if can_be_flat(params) else super().weights(params)
@@ -39,7 +39,7 @@ class FastParts(Parts):
         fused = CAN_FUSE and len(weights.tensors) == 1
         return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
 
-    def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
+    def prepared_step(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.processes.device.type != "cuda":
             return step
         if reason := why_not_captured(step):
@@ -47,7 +47,7 @@ class FastParts(Parts):
             return step
         return CapturedStep(step, notify)
 
-    def validation_sums(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:
+    def prepared_validation(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:
         if step.processes.device.type != "cuda" or why_not_captured(step):
             return step.validation_sums
         return CapturedValidation(step, notify)
@@ -87,7 +87,7 @@ class CapturedStep:
             self.step(batch)
             return
         self.replay(*batch)
-        self.step.weights.written()  # autograd does not see that a replay changed the weights
+        self.step.weights.bump_versions()  # autograd does not see that a replay changed the weights
 
     def _capture(self, batch: Batch) -> None:
         """Warm up on a separate stream, capture the step, and restore all tensors and the generator."""
@@ -167,4 +167,4 @@ def written_by(step: Step) -> list[Tensor]:
     return [*step.flow.parameters(), *step.flow.buffers(), *moments, *averages, *record]
 
 
-fill("training", FastParts)
+fill("training", FastStepHook)

@@ -43,12 +43,12 @@ class FlatWeights(Weights):
     def gradients(self) -> list[Tensor]:
         return [torch.cat([gradient.flatten() for gradient in super().gradients()])]
 
-    def written(self) -> None:
+    def bump_versions(self) -> None:
         """Tell autograd that the parameters changed. Autograd does not know that they are views of the vector, and
         would accept outdated values in a backward pass."""
         torch.autograd.graph.increment_version(self.params)
 
-    def release(self) -> None:
+    def unflatten(self) -> None:
         """Give every parameter its own memory again."""
         for param in self.params:
             param.data = param.detach().clone()
@@ -58,11 +58,11 @@ class FusedAdam(Adam):
     """Adam with the fused kernel of ``torch.optim.AdamW(fused=True)``."""
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
+    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, skip: Tensor) -> None:
         (count,), means, squares = self.moments.values()
-        void = void.to(count.dtype)
+        skip = skip.to(count.dtype)
         count += 1
-        settings = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": void}
+        settings = {"lr": learning_rate, "beta2": self.beta2, "weight_decay": self.weight_decay, "found_inf": skip}
         # The empty list stands for the maxima of AMSGrad, which is off.
         _fused_adamw_(self.tensors, list(gradients), means, squares, [], [count], **settings, **FIXED)
-        count -= void
+        count -= skip

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from cubicflow.data.rows import derive_seed
 from cubicflow.saved import Count, from_json
+from cubicflow.seeds import Stream, derive_seed
 from cubicflow.tables.table_error import TableError
 
 BLOCK_ROWS = 1 << 17  # default number of rows in a block
-BLOCK = 12  # key that separates the seeds of blocks from other seeds derived from the same seed
 
 
 class Block(NamedTuple):
@@ -54,7 +53,7 @@ def block_seed(seed: int, number: int) -> int:
     >>> block_seed(0, 1) == block_seed(0, 1), block_seed(0, 1) == block_seed(0, 2)
     (True, False)
     """
-    return derive_seed(seed, BLOCK, number) >> 1
+    return derive_seed(seed, Stream.BLOCK, number) >> 1
 
 
 @dataclass(frozen=True)

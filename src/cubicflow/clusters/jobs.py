@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -22,6 +21,7 @@ from cubicflow.clusters.inputs import Inputs, plan_inputs
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.tasks import EvaluateTask, SampleTask, ScoreTask, Task
+from cubicflow.seeds import fresh_seed
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.run.scored_parts import ScoredParts, ScoreSums
@@ -182,7 +182,7 @@ def sample_files(
         folder = JobFolder(output)
         if seed is None:
             seed = _noted_seed(folder) if resume else None
-        seed = secrets.randbits(62) if seed is None else seed
+        seed = fresh_seed() if seed is None else seed
         task = SampleTask(model, folder, seed, given, temperature, complete, tuple(constraints))
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
         task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.arguments import unknown_name
-from cubicflow.data.rows import SPLIT, Batch, Order, Rows, TensorRows, derive_seed
+from cubicflow.data.rows import Batch, Order, Rows, TensorRows
 from cubicflow.extras import need
+from cubicflow.seeds import Stream, derive_seed, uniform_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +126,7 @@ class ParquetRows(Rows):
 
         Validation rows are read into memory.
         """
-        draw = derive_seed(seed, SPLIT), num_validation / self.num_rows
+        draw = derive_seed(seed, Stream.SPLIT), num_validation / self.num_rows
         training, validation = self._part((*draw, False)), self._part((*draw, True))
         rows = list(validation.in_order(CHUNK_ROWS))
         return training, TensorRows(*_concatenate(rows), names=self.names) if rows else validation
@@ -209,21 +210,6 @@ def _stack(batch: pa.RecordBatch, names: list[str]) -> Tensor:
     columns = [torch.tensor(array.to_numpy(zero_copy_only=False)) for array in plain]
     dtype = torch.float32 if all(column.dtype in EXACT_IN_FLOAT32 for column in columns) else torch.float64
     return torch.stack([column.to(dtype) for column in columns], dim=1)
-
-
-def uniform_hash(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
-    """Return a hash in [0, 1) of each integer, by the finaliser of splitmix64.
-
-    >>> values = uniform_hash(np.arange(100_000, dtype=np.uint64), seed=1)
-    >>> bool(abs(values.mean() - 0.5) < 0.005)
-    True
-    """
-    with np.errstate(over="ignore"):  # overflow is intended: arithmetic is modulo 2^64
-        z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _regroup(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:

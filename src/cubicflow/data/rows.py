@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.row_summary import Summary, summarise
+from cubicflow.seeds import Stream, derive_seed
 
 SCAN_ROWS = 65_536  # rows in memory during a pass over all rows
-SPLIT, EPOCH = 1, 2  # keys that separate the random streams of one seed
 
 
 class Batch(NamedTuple):
@@ -45,15 +45,6 @@ class Batch(NamedTuple):
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """Return the batch on a device, in a floating dtype."""
         return self.map(lambda part: part.to(device, dtype, non_blocking=True))
-
-
-def derive_seed(seed: int, *keys: int) -> int:
-    """Return a different seed for every tuple of keys.
-
-    >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(0, 2)
-    (True, False)
-    """
-    return int(np.random.SeedSequence([seed, *keys]).generate_state(1, np.uint64)[0])
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class Order:
 
     def permutation(self, n: int, *keys: int) -> Tensor:
         """Return a random permutation of ``range(n)``, the same in every process."""
-        return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, EPOCH, *keys)))
+        return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(self.seed, Stream.EPOCH, *keys)))
 
 
 class Rows(ABC):
@@ -197,7 +188,7 @@ class IndexedRows(Rows):
             yield self.take(part)
 
     def split(self, num_validation: int, seed: int) -> tuple[Rows, Rows]:
-        generator = torch.Generator().manual_seed(derive_seed(seed, SPLIT))
+        generator = torch.Generator().manual_seed(derive_seed(seed, Stream.SPLIT))
         shuffled = torch.randperm(self.num_rows, generator=generator)
         return self.part(shuffled[num_validation:]), self.part(shuffled[:num_validation])
 

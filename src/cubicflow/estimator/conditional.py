@@ -23,9 +23,8 @@ from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_weights, encode
 from cubicflow.flows import Flow, Mixture
-from cubicflow.tables import TableEncoder
-from cubicflow.tables.encoder import Numbers
-from cubicflow.tables.likelihood import log_likelihood
+from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, log_likelihood
+from cubicflow.tables.model.plain_rows import Numbers
 
 DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
@@ -89,9 +88,15 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
-        rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight, X)
+        rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight)
         array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
-        encoder = self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
+        self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
+        if (odd := first_not_number(self.schema_.model)) is not None:
+            raise ValueError(
+                f"column {odd.name!r} of y is {odd.kind}, but y should hold numbers or dates; use CubicFlowDensity for "
+                "the columns of X and y together"
+            )
+        encoder = self._encoder
         numbers = inputs.read(encoder, rows)
         if numbers.context is None:
             raise ValueError("all columns of X are constant, so y cannot depend on X; use CubicFlowDensity for y alone")
@@ -122,13 +127,15 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         self._place_flow(Mixture(flows))
 
     def _fit_many(
-        self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
+        self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
     ) -> None:
         held_out = self._fit_recipe(encoder, numbers, weights, seed)
         levels = np.full(len(held_out), np.nan)
         if encoder.features == 1 and numbers.context is not None:
-            noise = encoder.noise(len(held_out), generator) if encoder.mass_features else None
-            levels = _levels(self.flow_, encoder.to_flow(numbers.y[held_out], noise)[0], numbers.context[held_out])
+            x = encoder.inputs(numbers.y[held_out], encoder.noise(len(held_out), generator))
+            features = encoder.context_inputs(numbers.context[held_out])
+            if features is not None:
+                levels = _levels(self.flow_, x, features)
         self.held_out_levels_, self._held_out_weights = levels, effective_weights(weights[held_out])
 
     # --- densities and samples ---
@@ -188,8 +195,6 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         if len(self.schema_.model) == 1:
             medians = self.quantiles(X, 0.5)
             return medians[:, None] if self.y_ndim_ == 2 else medians
-        if not_numbers := [column.name for column in self.schema_.model if column.is_list]:
-            raise ValueError(f"column {not_numbers[0]!r} of y does not hold numbers, so it has no mean; use sample")
         generator = torch.Generator(context.device).manual_seed(0)
         flows = self.flow_.flows if isinstance(self.flow_, Mixture) else [self.flow_]
         noises = [flow.base.sample(DRAWS, generator=generator)[:, None] for flow in flows]
@@ -274,7 +279,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def _decode(self, x: Tensor) -> pa.Table:
         """Return the columns of y from encoded values (N, features)."""
         encoder = self._encoder
-        rows = encoder.decode(x.cpu().numpy())
+        rows = encoder.decode(encoder.numbers(x.cpu().numpy()))
         return pa.Table.from_batches([rows.select([column.name for column in encoder.columns])])
 
     def _check_one_ordered_column(self) -> None:
@@ -282,8 +287,6 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         columns = self.schema_.model
         if len(columns) > 1:
             raise ValueError(f"quantiles and intervals need one column y, this model has {len(columns)}; use sample")
-        if columns[0].is_list:
-            raise ValueError(f"y has {columns[0].kind} values, which have no quantiles; use log_prob or sample")
 
 
 def _levels(flow: Flow | Mixture, x: Floats, context: Floats) -> Floats:

@@ -110,7 +110,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
                 take_step(batch)
     for flow, state, take_step in zip(flows, states, steps, strict=True):
         flow.load_state_dict(state)
-        take_step.weights.release()
+        take_step.weights.unflatten()
         flow.eval()
     return best
 

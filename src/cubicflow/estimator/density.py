@@ -18,11 +18,11 @@ from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.weighted_rows import Floats, encode
-from cubicflow.tables import TableEncoder
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import draw_rows
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.schema.usable_rows import Missing
 
 SAMPLE_ROWS = 1 << 14
@@ -91,7 +91,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
             raise ValueError(f"model must be auto, {' or '.join(MODELS)}, got {self.model!r}")
         self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         gaps = self.model == "columns" or (self.model == "auto" and self.pattern_ is not None)
-        rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight, X)
+        rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight)
         seed = draw_seed(self.random_state)
         self.model_ = self._choose_model(rows, weights)
         if self.model_ == "columns":
@@ -118,7 +118,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         return suited_model(found) if self.model == "auto" else self.model
 
     def _fit_flow(self, rows: pa.Table, weights: Floats, seed: int) -> None:
-        encoder = TableEncoder(self.schema_)
+        encoder = FlowEncoder(self.schema_)
         numbers = inputs.read(encoder, rows)
         with private_randomness(seed) as generator, self._progress() as display:
             if len(weights) > MANY:
@@ -152,7 +152,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))
         if self.cells_ is None:
             x = self.flow_.sample(count, batch_size=SAMPLE_ROWS, generator=generator).cpu().numpy()
-            batches = [self._encoder.decode(x)]
+            batches = [self._encoder.decode(self._encoder.numbers(x))]
         else:
             sizes = [min(SAMPLE_ROWS, count - first) for first in range(0, count, SAMPLE_ROWS)]
             drawn = (draw_rows(self.flow_, self.cells_, size, None, generator) for size in sizes)

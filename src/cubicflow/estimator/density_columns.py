@@ -12,11 +12,11 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.many_rows import HELD_OUT
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.tables import Schema
-from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.fitting import suited_columns_model, suited_columns_training
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
@@ -43,7 +43,7 @@ def fit_columns(
     ``settings`` are arguments of :class:`~cubicflow.tables.model.network.ColumnsModel`. ``training`` are fields of
     :class:`~cubicflow.training.TrainingConfig`. Both replace defaults that depend on the rows.
     """
-    y = inputs.read(PlainReader(schema), rows).y
+    y = inputs.read(PlainRows(schema), rows).y
     seed = training["seed"]
     held_out, seen = np.split(np.random.default_rng(seed).permutation(len(y)), [max(len(y) // HELD_OUT, 1)])
     cells = CellEncoder.learn(schema, y[seen], None, weights[seen])

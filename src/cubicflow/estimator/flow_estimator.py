@@ -14,13 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
@@ -32,10 +26,11 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
-from cubicflow.tables import Schema, TableEncoder
-from cubicflow.tables.encoder import Numbers
+from cubicflow.tables import Schema
 from cubicflow.tables.fitted import checked_device
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
@@ -65,9 +60,9 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
     pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     @property
-    def _encoder(self) -> TableEncoder:
+    def _encoder(self) -> FlowEncoder:
         check_is_fitted(self)
-        return TableEncoder(self.schema_)
+        return FlowEncoder(self.schema_)
 
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
         """Return X as a table. If ``gaps`` is true, values may be missing."""
@@ -78,15 +73,14 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
         if not inputs.is_frame(X):
             raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
         if fitting:
-            _check_feature_names(self, X, reset=True)
-            _check_n_features(self, X, reset=True)
+            validate_data(self, X, skip_check_array=True)
         rows = inputs.arrow_table(X)
         return rows if gaps else inputs.without_gaps(rows)
 
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
-    ) -> TableEncoder:
-        """Learn the schema of the columns, and return its encoder.
+    ) -> None:
+        """Learn the schema of the columns.
 
         ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
         """
@@ -98,11 +92,15 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             self.schema_ = inputs.learn_typed(rows, weights, given, requested)
         else:
             self.schema_ = inputs.learn_real(rows, weights, given)
-        return TableEncoder(self.schema_)
 
-    def _weighted(self, rows: pa.Table, sample_weight: Any, X: Any) -> tuple[pa.Table, Floats]:  # noqa: N803
+    def _weighted(self, rows: pa.Table, sample_weight: Any) -> tuple[pa.Table, Floats]:
         """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
-        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        given = 1.0 if sample_weight is None else sample_weight
+        given = np.full(len(rows), given) if np.isscalar(given) else given
+        checks: dict[str, Any] = {"ensure_2d": False, "ensure_non_negative": True, "input_name": "sample_weight"}
+        weights: Floats = check_array(given, dtype=np.float64, **checks)
+        if weights.shape != (len(rows),):
+            raise ValueError(f"Sample weights must be 1D array or scalar of {len(rows)} rows, got {weights.shape}")
         kept = weights > 0
         if not kept.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -113,7 +111,7 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             raise ValueError("n_samples=1: all rows are the same, but a density needs at least two distinct rows")
         return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
 
-    def _fit_recipe(self, encoder: TableEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
+    def _fit_recipe(self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
         """Fit many rows with the defaults of the command line, and return the numbers of the held-out rows.
 
         Settings of the estimator that are not None replace the defaults.

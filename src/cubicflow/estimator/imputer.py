@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import _check_feature_names, _check_n_features, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cubicflow.estimator import inputs
 from cubicflow.estimator.flow_estimator import draw_seed, private_randomness
@@ -103,8 +103,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
             return inputs.array_table(x, "x")
         if not inputs.is_frame(X):
             raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
-        _check_feature_names(self, X, reset=fitting)
-        _check_n_features(self, X, reset=fitting)
+        validate_data(self, X, reset=fitting, skip_check_array=True)
         return inputs.arrow_table(X)
 
     def __sklearn_tags__(self) -> Any:

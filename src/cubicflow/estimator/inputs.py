@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from cubicflow.advice import message_of
 from cubicflow.estimator.weighted_rows import Floats, distinct
-from cubicflow.tables import Schema, TableEncoder, TableError, TableOptions, infer
+from cubicflow.tables import Schema, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, without_views
-from cubicflow.tables.encoder import Numbers
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.cell_encoder import PlainReader
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.schema.split import Undivided
@@ -148,7 +148,7 @@ def infer_typed(
         drop=tuple(constant),
         missing=missing,
     )
-    found = infer(in_memory(rows.combine_chunks()), options, Undivided(), atoms=missing is Missing.MODEL)
+    found = infer(in_memory(rows.combine_chunks()), options, Undivided())
     return replace(found, schema=Schema(tuple(c for c in found.schema.columns if c.role != "weights")))
 
 
@@ -157,16 +157,19 @@ def _is_constant(column: pa.ChunkedArray) -> bool:
 
 
 @without_arguments()
-def read(encoder: TableEncoder | PlainReader, rows: pa.Table, name: str = "the frame") -> Numbers:
+def read(encoder: PlainRows, rows: pa.Table, name: str = "the frame") -> Numbers:
     """Return the rows as plain numbers. Raises TableError with the differences if the columns do not fit the schema."""
     return encoder.read(_only_batch(encoder.schema, rows, name))
 
 
 @without_arguments()
-def read_context(encoder: TableEncoder, rows: pa.Table) -> Floats:
-    """Return the encoded context (N, C) of rows that lack the modelled columns."""
+def read_context(encoder: FlowEncoder, rows: pa.Table) -> Floats:
+    """Return the features (N, C) of the context of rows that lack the modelled columns."""
     given = Schema(tuple(column for column in encoder.schema.columns if column.role in ("context", "dropped")))
-    return encoder.read_context(_only_batch(given, rows, "X"))
+    features = encoder.context_inputs(encoder.read_context(_only_batch(given, rows, "X")))
+    if features is None:
+        raise TypeError("the model has no context")
+    return features
 
 
 def _only_batch(schema: Schema, rows: pa.Table, name: str) -> pa.RecordBatch:

@@ -9,9 +9,9 @@ import torch
 
 from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
-from cubicflow.tables.encoder import Numbers, TableEncoder
 from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
-from cubicflow.tables.likelihood import log_likelihood
+from cubicflow.tables.model.flow_encoder import FlowEncoder, log_likelihood
+from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
@@ -20,7 +20,7 @@ HELD_OUT = 10  # one of this many rows is held out for early stopping
 
 
 def fit_many(
-    encoder: TableEncoder,
+    encoder: FlowEncoder,
     numbers: Numbers,
     weights: Floats,
     settings: dict[str, Any],

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.tables.encoder import Numbers, TableEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import Numbers
 
 Floats = NDArray[np.float64]
 
@@ -50,22 +51,22 @@ def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return found, counts
 
 
-def encode(encoder: TableEncoder, numbers: Numbers, weights: Floats, generator: np.random.Generator) -> WeightedRows:
+def encode(encoder: FlowEncoder, numbers: Numbers, weights: Floats, generator: np.random.Generator) -> WeightedRows:
     """Return the rows in the flow's units.
 
-    Discrete columns are dequantised once. Equal rows then get different noise, so they are sorted but not merged.
+    Columns with steps are dequantised once. Equal rows then get different noise, so they are sorted but not merged.
     """
-    columns = numbers.y if numbers.context is None else np.concatenate([numbers.y, numbers.context], axis=1)
-    if encoder.mass_features:
+    given = encoder.context_inputs(numbers.context)
+    columns = numbers.y if given is None else np.concatenate([numbers.y, given], axis=1)
+    if encoder.noise_features:
         columns, weights = columns[weights > 0], weights[weights > 0]
         order = np.lexsort(columns.T[::-1])
         columns, weights = columns[order], weights[order]
     else:
         columns, weights = distinct(columns, weights)
     y, context = np.split(columns, [encoder.features], axis=1)
-    noise = encoder.noise(len(y), generator) if encoder.mass_features else None
-    x, log_det = encoder.to_flow(y, noise)
-    return WeightedRows(x, context if encoder.context_features else None, at_least_effective(weights), log_det)
+    x, log_det = encoder.to_flow(y, encoder.noise(len(y), generator))
+    return WeightedRows(x, None if given is None else context, at_least_effective(weights), log_det)
 
 
 def at_least_effective(weights: Floats) -> Floats:

@@ -1,209 +1,140 @@
-"""The routes of the page. A thread computes every answer; the answer is dropped if its browser leaves."""
+"""The routes of the page. A thread computes every answer; the answer is dropped if its browser leaves.
+
+Importing torch takes seconds, so the answers are imported in a thread while the server starts. Until then the server
+sends the files of the page, and a cached overview.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
-from cubicflow.advice import message_of
-from cubicflow.explore import overview
-from cubicflow.explore.cached_overview import CachedOverview, signature
-from cubicflow.explore.early_app import page_routes
-from cubicflow.explore.flow_layers import layers_answer
-from cubicflow.explore.framed import framed
+from cubicflow.explore.cached_overview import OVERVIEW, CachedOverview
 from cubicflow.explore.guard import Guard
-from cubicflow.explore.opened_run import OpenedRun, open_run, without_paths
-from cubicflow.explore.pictures import MOST_IMAGES, MOST_STEPS, images_answer, path_answer
-from cubicflow.explore.questions import Question, conditions_of, temperature_of, whole
-from cubicflow.explore.row_scores import MOST_BYTES, score_rows
-from cubicflow.explore.samples import MOST_SEED, sample, sample_csv
+from cubicflow.explore.messages import RefusedError, one_line
 from cubicflow.explore.threads import Worker
-from cubicflow.training import TrainingError
 
+if TYPE_CHECKING:
+    from cubicflow.explore.explorer import Explorer
+
+STATIC = Path(__file__).with_name("static")
 MOST_QUESTION = 1 << 16  # largest JSON request, in bytes
-EXPECTED = (ValueError, OSError, TrainingError)  # errors whose message is for the user
-FRAME = "application/octet-stream"
+MOST_UPLOAD = 16 << 20  # largest upload, in bytes
+LONGEST_WAIT = 3.0  # seconds that a cached overview is waited for before torch is imported
 LOG = logging.getLogger(__name__)
 
-Answer = Callable[[OpenedRun, Question], bytes]
+
+class Api(NamedTuple):
+    """A route of the API: the method of its requests, whether the slow thread answers, and the type of the answer."""
+
+    method: str = "GET"
+    is_slow: bool = False
+    kind: str = "application/octet-stream"
 
 
-class Explorer:
-    """One run with its worker threads, and the answers to the page's requests."""
+API = {
+    "run": Api(),
+    "columns": Api(),
+    "data": Api(),
+    "points": Api(),
+    "training": Api(),
+    "score": Api(is_slow=True),
+    "layers": Api(),
+    "density": Api(),
+    "what-if": Api("POST"),
+    "sample": Api("POST", is_slow=True),
+    "sample.csv": Api(is_slow=True, kind="text/csv; charset=utf-8"),
+    "score-rows": Api("POST", is_slow=True),
+    "images": Api("POST"),
+    "path": Api("POST"),
+}
 
-    def __init__(self, path: Path, cached: CachedOverview | None = None) -> None:
-        self.path = path
-        self.cached = cached
-        self._run: OpenedRun | None = None
-        self._lock = threading.Lock()  # both threads open the run
-        # Whether the overview was sent; preparations start only after that.
-        self._is_drawn = cached is not None and bool(cached.answers)
-        self.fast = Worker("cubicflow-explore", self._prepare)
-        self.slow = Worker("cubicflow-explore-slow")
 
-    # --- the run ---
+class Opening:
+    """The explorer of a run, which a thread imports and starts.
 
-    def run(self) -> OpenedRun:
-        """Return the opened run; reopen it if its folder has changed."""
-        with self._lock:
-            if self._run is None or (self._run.signature != signature(self.path)):
-                self._run = open_run(self.path)
-            return self._run
+    An import slows the other threads down, so a cached overview is sent first.
+    """
 
-    def warm_up(self) -> None:
-        """Start opening the run before the first request."""
-        self.fast.wake()
+    def __init__(self, run: Path, cached: CachedOverview | None = None) -> None:
+        self.run, self.cached, self.is_drawn = run, cached, threading.Event()
+        self.explorer = Worker("cubicflow-explore-start").submit(self._open)
 
-    def close(self) -> None:
-        """End both threads."""
-        self.fast.close()
-        self.slow.close()
+    def early(self, name: str) -> bytes | None:
+        """Return a cached answer, as long as there is no explorer."""
+        return None if self.cached is None or self.explorer.done() else self.cached.answers.get(name)
 
-    def _prepare(self) -> bool:
+    def _open(self) -> Explorer:
+        if self.cached is not None and self.cached.answers:
+            self.is_drawn.wait(LONGEST_WAIT)
         try:
-            run = self.run()
-        except EXPECTED:
-            return False  # the next request opens the run and gives the error to the user
-        if run.kind == "images":
-            return False
-        _ = run.subject.axes
-        return self._is_drawn and run.subject.prepare()
+            from cubicflow.explore.explorer import Explorer
 
-    # --- the answers of the overview ---
-
-    def about(self, run: OpenedRun, _: Question) -> bytes:
-        return self._kept("run", framed({**run.about(), "version": version(run)}))
-
-    def columns(self, run: OpenedRun, _: Question) -> bytes:
-        return self._kept("columns", overview.columns_answer(run))
-
-    def data(self, run: OpenedRun, _: Question) -> bytes:
-        self._is_drawn = True
-        return self._kept("data", overview.data_answer(run))
-
-    def what_if(self, run: OpenedRun, question: Question) -> bytes:
-        self._is_drawn = True
-        conditions = conditions_of(question)
-        return overview.answer_of(run.subject.answer(conditions, refine=bool(question.get("refine"))))
-
-    def _kept(self, route: str, answer: bytes) -> bytes:
-        if self.cached is not None:
-            self.cached.keep(route, answer)
-        return answer
+            explorer = Explorer(self.run, self.cached)
+        except Exception as error:
+            LOG.exception("the page cannot start")
+            raise RuntimeError(f"the page cannot start: {type(error).__name__}: {error}") from None
+        explorer.warm_up()
+        return explorer
 
 
-def version(run: OpenedRun) -> str:
-    """Return a name of the state of the run, so that the page sees that its columns are those of an earlier state."""
-    return hashlib.sha256(repr(run.signature).encode()).hexdigest()[:16]
-
-
-def density(run: OpenedRun, question: Question) -> bytes:
-    last = len(run.subject.axes) - 1
-    return overview.density_answer(run, whole(question, "x", last), whole(question, "y", last))
-
-
-def images(run: OpenedRun, question: Question) -> bytes:
-    n, seed = max(1, whole(question, "n", MOST_IMAGES)), whole(question, "seed", MOST_SEED)
-    return images_answer(run, temperature=temperature_of(question), seed=seed, n=n)
-
-
-def path(run: OpenedRun, question: Question) -> bytes:
-    limits = {"first": MOST_IMAGES - 1, "last": MOST_IMAGES - 1, "seed": MOST_SEED, "steps": MOST_STEPS}
-    numbers = {key: whole(question, key, most) for key, most in limits.items()}
-    return path_answer(run, temperature=temperature_of(question), **numbers)
-
-
-# --- the application ---
-
-
-def make_app(explorer: Explorer, token: str, port: int) -> Guard:
+def make_app(opening: Opening, token: str, port: int) -> Guard:
     """Return the ASGI application: all routes behind the access control."""
-    fast, slow = explorer.fast, explorer.slow
 
-    def asked(name: str, answer: Answer, worker: Worker = fast, kind: str = FRAME) -> Route:
-        """Return the route of a question in the parameters of its address."""
+    async def page(_: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
 
-        async def respond(request: Request) -> Response:
-            return await _answered(explorer, worker, request, lambda run: answer(run, request.query_params), kind)
+    async def respond(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in API or request.method not in (API[name].method, "HEAD"):
+            raise HTTPException(404 if name not in API else 405)
+        if (content := opening.early(name)) is not None:
+            drawn = BackgroundTask(opening.is_drawn.set) if name == OVERVIEW[-1] else None
+            return Response(content, media_type=API[name].kind, background=drawn)
+        opening.is_drawn.set()
+        try:
+            question = await _question(request, name)
+            explorer = await asyncio.shield(asyncio.wrap_future(opening.explorer))
+        except RefusedError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        except RuntimeError as error:
+            return JSONResponse({"error": one_line(error, opening.run)}, 500)
+        return await _answered(explorer, name, question, request)
 
-        return Route(f"/api/{name}", respond)
-
-    def posted(name: str, answer: Answer, worker: Callable[[Question], Worker]) -> Route:
-        """Return the route of a question that is a JSON object."""
-
-        async def respond(request: Request) -> Response:
-            try:
-                question = json.loads(await _body(request, MOST_QUESTION))
-            except (ValueError, RecursionError):
-                question = None
-            if not isinstance(question, dict):
-                return JSONResponse({"error": "the request must be a JSON object"}, 400)
-            return await _answered(explorer, worker(question), request, lambda run: answer(run, question))
-
-        return Route(f"/api/{name}", respond, methods=["POST"])
-
-    async def upload(request: Request) -> Response:
-        body = await _body(request, MOST_BYTES)
-        name = Path(request.query_params.get("name", "").replace("\\", "/")).name[:100] or "rows.csv"
-        pasted = request.query_params.get("pasted") == "1"
-        return await _answered(explorer, slow, request, lambda run: score_rows(run, body, name, pasted=pasted))
-
-    def plain(answer: Callable[[OpenedRun], bytes]) -> Answer:
-        return lambda run, _: answer(run)
-
-    routes = [
-        *page_routes(),
-        asked("run", explorer.about),
-        asked("columns", explorer.columns),
-        asked("data", explorer.data),
-        asked("points", plain(overview.points_answer)),
-        asked("training", plain(overview.training_answer)),
-        asked("score", plain(overview.score_answer), slow),
-        asked("layers", plain(layers_answer)),
-        asked("density", density),
-        asked("sample.csv", sample_csv, slow, "text/csv; charset=utf-8"),
-        posted("what-if", explorer.what_if, lambda question: slow if question.get("refine") else fast),
-        posted("sample", sample, lambda _: slow),
-        posted("images", images, lambda _: fast),
-        posted("path", path, lambda _: fast),
-        Route("/api/score-rows", upload, methods=["POST"]),
-    ]
-    return Guard(Starlette(routes=routes), token, port)
+    routes = [Route("/", page), Mount("/static", StaticFiles(directory=STATIC))]
+    return Guard(Starlette(routes=[*routes, Route("/api/{name}", respond, methods=["GET", "POST"])]), token, port)
 
 
-async def _answered(
-    explorer: Explorer, worker: Worker, request: Request, make: Callable[[OpenedRun], bytes], kind: str = FRAME
-) -> Response:
-    """Compute an answer in the worker, and return it. For an error, return its message without paths.
+async def _answered(explorer: Explorer, name: str, question: Mapping[str, Any], request: Request) -> Response:
+    """Compute an answer in a thread, and return it. For an error, return its message without paths.
 
     The traceback of an unexpected error goes to the log, which the terminal shows. The answer is dropped when the
     browser leaves.
     """
-
-    def job() -> tuple[bytes, str]:
-        run = explorer.run()
-        return make(run), version(run)
-
-    answer, left = asyncio.create_task(worker.run(job)), asyncio.create_task(_left(request))
+    worker = explorer.slow if API[name].is_slow or question.get("refine") else explorer.fast
+    answer = asyncio.create_task(worker.run(lambda: explorer.answer(name, question)))
+    left = asyncio.create_task(_left(request))
     try:
         await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             return Response(status_code=204)  # nobody reads it
         content, state = answer.result()
-        return Response(content, media_type=kind, headers={"x-cubicflow-run": state})
-    except EXPECTED as error:
-        return JSONResponse({"error": one_line(error, explorer.path)}, 400)
+        return Response(content, media_type=API[name].kind, headers={"x-cubicflow-run": state})
+    except RefusedError as error:
+        return JSONResponse({"error": str(error)}, 400)
     except Exception as error:
         LOG.exception("an answer failed")
         said = f"unexpected error: {type(error).__name__}: {one_line(error, explorer.path)}"
@@ -219,9 +150,24 @@ async def _left(request: Request) -> None:
         pass
 
 
-def one_line(error: BaseException, *known: Path) -> str:
-    """Return the message of an error as one line, without paths."""
-    return without_paths(" ".join(message_of(error).split()) or type(error).__name__, *known)[:1000]
+# --- questions ---
+
+
+async def _question(request: Request, name: str) -> Mapping[str, Any]:
+    """Return the question of a request: the parameters of its address, a JSON object, or an uploaded file."""
+    if API[name].method == "GET":
+        return request.query_params
+    if name == "score-rows":
+        file = Path(request.query_params.get("name", "").replace("\\", "/")).name[:100] or "rows.csv"
+        pasted = request.query_params.get("pasted") == "1"
+        return {"content": await _body(request, MOST_UPLOAD), "name": file, "pasted": pasted}
+    try:
+        question = json.loads(await _body(request, MOST_QUESTION))
+    except (ValueError, RecursionError):
+        question = None
+    if not isinstance(question, dict):
+        raise RefusedError("the request must be a JSON object")
+    return question
 
 
 async def _body(request: Request, most: int) -> bytes:

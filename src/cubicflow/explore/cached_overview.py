@@ -23,7 +23,7 @@ from cubicflow.explore.framed import framed, unframed
 from cubicflow.files import check_plain, write_atomically
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
-ROUTES = ("run", "columns", "data")
+OVERVIEW = ("run", "columns", "data")
 MOST_CONFIG = 1 << 24  # bytes of the largest config.json that is read here
 LONGEST_NAME = 24  # characters of the name of a cached file
 
@@ -67,7 +67,7 @@ class CachedOverview:
         if self.answers or self.state is None:
             return
         self._new[route] = answer
-        if len(self._new) < len(ROUTES) or self.state != _state(self.run):
+        if len(self._new) < len(OVERVIEW) or self.state != _state(self.run):
             return
         arrays = {name: np.frombuffer(content, np.uint8) for name, content in self._new.items()}
         with suppress(OSError):  # a cache folder that cannot be written costs only time
@@ -82,7 +82,7 @@ class CachedOverview:
             header, arrays = unframed(self.path.read_bytes())
         except (OSError, ValueError):
             return {}
-        is_same = header.get("state") == self.state and set(arrays) == set(ROUTES)
+        is_same = header.get("state") == self.state and set(arrays) == set(OVERVIEW)
         return {name: array.tobytes() for name, array in arrays.items()} if is_same else {}
 
 

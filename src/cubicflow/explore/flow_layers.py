@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.plots.learned_splines import POINTS, ROWS, Bent, first_flow, layers_of, most_bent
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import TableEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
 
 PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn
@@ -29,9 +29,9 @@ def layers_answer(run: OpenedRun) -> bytes:
     """Return the splines of the layers, and the positions of points after every layer."""
     if run.kind == "images":
         return framed({"kind": "images", "layers": [], "steps": []})
-    if isinstance(run.subject, ColumnsSubject):
-        return _conditional_splines(run.subject)
-    return _flow_answer(run)
+    if run.kind != "columns":
+        return _flow_answer(run)
+    return _conditional_splines(cast("ColumnsSubject", run.subject))
 
 
 @torch.no_grad()
@@ -93,14 +93,12 @@ def _flow_inputs(run: OpenedRun) -> Floats:
         return even_points(BUILT_IN[name](), PATH_POINTS)
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
-    if run.fitted is None:
-        return y
-    encoder = run.fitted.encoder
-    if not isinstance(encoder, TableEncoder):
-        raise TypeError(f"a flow needs a TableEncoder, got {type(encoder).__name__}")
+    encoder = run.subject.fitted.encoder
+    if not isinstance(encoder, FlowEncoder):
+        raise TypeError(f"a flow needs a FlowEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
-    return encoder.to_flow(y, encoder.noise(len(y), generator) if encoder.mass_features else None)[0]
+    return encoder.inputs(y, encoder.noise(len(y), generator))
 
 
 def _lines(rows: Floats) -> Floats:

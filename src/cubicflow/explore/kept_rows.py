@@ -9,8 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import table_rows
 from cubicflow.tables.fitted import FittedTable
+from cubicflow.tables.model.plain_rows import table_rows
 
 
 def keeps_constraints(fitted: FittedTable, y: Floats, given: Mapping[str, pa.Array] | None = None) -> NDArray[np.bool_]:

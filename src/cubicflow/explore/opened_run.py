@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from cubicflow.advice import message_of
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
+from cubicflow.explore.messages import without_paths
 from cubicflow.explore.subject import (
-    ArraySubject,
     ColumnsSubject,
     FlowSubject,
     Subject,
@@ -39,7 +39,6 @@ DATA_ROWS = 6000  # rows of the data that the page shows
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
 T = TypeVar("T")
-PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,16 @@ class OpenedRun:
     @property
     def kind(self) -> str:
         """The kind of model: columns, flow, array or images."""
-        if self.fitted is not None:
-            return "columns" if isinstance(self.model, ColumnsModel) else "flow"
-        return "images" if len(getattr(self.model, "shape", ())) == 3 else "array"
+        if self.fitted is None:
+            return "images"
+        if isinstance(self.model, ColumnsModel):
+            return "columns"
+        return "flow" if SECTION in self.config else "array"
+
+    @property
+    def is_plane(self) -> bool:
+        """Whether the model is a flow of vectors of two features."""
+        return self.kind == "array" and tuple(self.model.shape) == (2,)
 
     @property
     def subject(self) -> Subject:
@@ -97,10 +103,10 @@ class OpenedRun:
         return found
 
     def _new_subject(self) -> Subject:
-        if self.kind == "images":
-            raise TableError("this run is a flow of images; see the view Images")
         if self.fitted is None:
-            return ArraySubject(self.model)
+            raise TableError("this run is a flow of images; see the view Images")
+        if self.kind == "array" and self.model.context_features:
+            raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         like = self.data.rows if self.fitted.schema.context and self.data is not None else None
         if self.fitted.schema.context and like is None:
             self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
@@ -123,8 +129,7 @@ class OpenedRun:
     def built_in(self) -> str | None:
         """The name of the built-in density of the plane that was fitted; None for other data."""
         name = self.config.get(BUILT_IN_SECTION)
-        is_plane = self.fitted is None and tuple(getattr(self.model, "shape", ())) == (2,)
-        return str(name) if is_plane and name in [*BUILT_IN] else None
+        return str(name) if self.is_plane and name in [*BUILT_IN] else None
 
     @property
     def table(self) -> Table | None:
@@ -132,7 +137,7 @@ class OpenedRun:
         return self.once("table", self._table)
 
     def _table(self) -> Table | None:
-        if self.fitted is not None:
+        if self.fitted is not None and self.kind != "array":
             try:
                 return fitted_file(self.fitted)
             except TableError as error:
@@ -177,8 +182,8 @@ class OpenedRun:
             "step": step,
             "seconds": result.get("seconds"),
             "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
-            "source": Path(self.fitted.source).name if self.fitted is not None else self.config.get(BUILT_IN_SECTION),
-            "parts": self.fitted.parts if self.fitted is not None else None,
+            "source": Path(self.fitted.source).name if self.fitted and self.fitted.source else self.built_in,
+            "parts": (self.fitted and self.fitted.parts) or None,
         }
 
 
@@ -195,19 +200,8 @@ def open_run(path: Path) -> OpenedRun:
         raise FlowFileError(
             path / CONFIG_FILE, "the run holds a module that is not a flow; only flows and tables can be shown"
         )
-    return OpenedRun(path, now, config, model)
-
-
-def without_paths(text: str, *known: Path) -> str:
-    """Replace paths in a message by file names. Only the paths in ``known`` may contain spaces.
-
-    >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
-    "config.json: not valid JSON; see 'x y'"
-    >>> without_paths("/my own/runs/first/config.json: damaged", Path("/my own/runs/first"))
-    'first/config.json: damaged'
-    """
-    for path in known:
-        for text_of_path in {str(path), str(path.absolute()), str(path.resolve())}:
-            if text_of_path not in (".", "/"):
-                text = text.replace(text_of_path, path.resolve().name)
-    return PATHS.sub(r"\1", text)
+    if len(model.shape) == 3:
+        return OpenedRun(path, now, config, model)
+    features = math.prod(model.shape)
+    names = ["x", "y"] if features == 2 else [f"x{i + 1}" for i in range(features)]
+    return OpenedRun(path, now, config, model, FittedTable.of_flow(model, names))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cubicflow.explore.answers import Answer
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
-from cubicflow.explore.subject import ArraySubject, ColumnsSubject
+from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis
@@ -38,11 +38,11 @@ def columns_answer(run: OpenedRun) -> bytes:
     subject = run.subject
     about = [_described(axis) for axis in subject.axes]
     order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
-    usual = getattr(subject, "usual", {})
+    schema, usual = subject.fitted.schema.columns, subject.usual
     header: dict[str, Any] = {
         "columns": about,
         "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
-        "ofData": getattr(subject, "contexts", None) is not None,
+        "ofData": subject.contexts is not None,
         "order": order,
     }
     if usual:
@@ -50,10 +50,9 @@ def columns_answer(run: OpenedRun) -> bytes:
     else:
         answer = subject.answer({})
         arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
-    schema = run.fitted.schema.columns if run.fitted else ()
     others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
     header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
-    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")] or [c["name"] for c in about]
+    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")]
     return framed(header, arrays)
 
 
@@ -123,7 +122,7 @@ def answer_of(answer: Answer) -> bytes:
 def points_answer(run: OpenedRun) -> bytes:
     """Return rows of the data and of the model, as positions on the axes of the page."""
     subject, arrays = run.subject, {}
-    most = PLANE_POINTS if isinstance(subject, ArraySubject) and len(subject.axes) == 2 else POINTS
+    most = PLANE_POINTS if run.is_plane else POINTS
     rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
     for name, y in rows.items():
         if y is not None:
@@ -140,13 +139,13 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
     """
     subject = run.subject
     across, up = subject.axes[x], subject.axes[y]
-    if isinstance(subject, ArraySubject) and len(subject.axes) == 2 and x != y:
+    if run.is_plane and x != y:
         edges = [np.linspace(c.edges[0], c.edges[-1], EXACT_GRID + 1) for c in (across, up)]
         middles = [(each[1:] + each[:-1]) / 2 for each in edges]
         grid = np.stack(np.meshgrid(*middles, indexing="xy"), axis=-1).reshape(-1, 2)
         order = [0, 1] if x < y else [1, 0]
-        points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(subject.flow.parameters()).dtype)
-        density = subject.flow.log_prob(points, batch_size=1 << 14).exp().float().numpy()
+        points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(run.model.parameters()).dtype)
+        density = run.model.log_prob(points, batch_size=1 << 14).exp().float().numpy()
         return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
     rows = subject.many_rows()
     (first, wide), (second, tall) = ((axis.bin_of(rows[:, i]), axis.bins) for axis, i in ((across, x), (up, y)))
@@ -188,7 +187,7 @@ def score_answer(run: OpenedRun) -> bytes:
         pixels = math.prod(run.model.shape)
         bits = float(bits_per_dim(torch.tensor(-float(loss)), pixels))  # type: ignore[arg-type] # a number, by _is_usable
         header["verdict"] = f"Held-out images take {bits:.3f} bits per pixel value."
-    elif run.fitted is None and _is_usable(loss):
+    elif run.kind == "array" and _is_usable(loss):
         header["verdict"] = f"Held-out rows score {-float(loss):.3f} nats."  # type: ignore[arg-type] # a number, by _is_usable
     return framed(header)
 

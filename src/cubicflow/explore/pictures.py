@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.questions import MOST_SEED, Question, temperature_of, whole
 from cubicflow.flows import Flow
 from cubicflow.tables import TableError
 
@@ -19,24 +20,26 @@ MOST_STEPS = 24
 
 
 @torch.no_grad()
-def images_answer(run: OpenedRun, *, temperature: float, seed: int, n: int) -> bytes:
+def images(run: OpenedRun, question: Question) -> bytes:
     """Return ``n`` samples. At another temperature, the same seed gives the same noise with another scale."""
-    flow = _image_flow(run)
+    flow, temperature = _image_flow(run), temperature_of(question)
+    n, seed = max(1, whole(question, "n", MOST_IMAGES)), whole(question, "seed", MOST_SEED)
     noise = _noise(flow, n, seed) * temperature
     header = {"shape": list(flow.shape), "temperature": temperature, "seed": seed}
     return framed(header, {"images": pixels(flow.from_noise(noise, batch_size=16)[0])})
 
 
 @torch.no_grad()
-def path_answer(run: OpenedRun, *, temperature: float, seed: int, first: int, last: int, steps: int) -> bytes:
-    """Return images on a path between two samples.
+def path(run: OpenedRun, question: Question) -> bytes:
+    """Return images on a path between two samples, ``first`` and ``last``.
 
     The path between two normal vectors follows a great circle: the middle of a straight line would be much closer to 0
     than any sample.
     """
     flow = _image_flow(run)
-    noise = _noise(flow, max(first, last) + 1, seed)
-    way = between(noise[first], noise[last], steps) * temperature
+    first, last = (whole(question, key, MOST_IMAGES - 1) for key in ("first", "last"))
+    noise = _noise(flow, max(first, last) + 1, whole(question, "seed", MOST_SEED))
+    way = between(noise[first], noise[last], whole(question, "steps", MOST_STEPS)) * temperature_of(question)
     return framed({"shape": list(flow.shape)}, {"images": pixels(flow.from_noise(way, batch_size=16)[0])})
 
 

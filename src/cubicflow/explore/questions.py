@@ -10,6 +10,7 @@ from typing import Any
 from cubicflow.tables import TableError
 
 Question = Mapping[str, Any]
+MOST_SEED = 1 << 31
 
 
 def conditions_of(question: Question) -> dict[str, object]:

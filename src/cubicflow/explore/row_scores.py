@@ -13,15 +13,15 @@ import io
 import math
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
-from numpy.typing import NDArray
 
 from cubicflow.advice import message_of
 from cubicflow.explore.framed import framed
@@ -30,11 +30,10 @@ from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables.read.table import Text, in_memory
 
-MOST_BYTES = 16 << 20  # largest upload, in bytes
 MOST_ROWS = 20_000  # largest number of rows that are scored
 SHOWN_ROWS = 500  # rows whose cells are sent to the page
 REFERENCE_ROWS = 2000  # rows that scores are compared with
@@ -54,9 +53,9 @@ def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = Fals
         raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
     with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
         path = Path(folder, f"rows{'.csv' if pasted else ending}")
-        reading = Reading() if run.fitted is None else run.fitted.reading
-        if pasted and run.fitted is not None:
-            content, reading = _with_header(run.fitted, content), replace(reading, header="0")
+        reading = run.subject.fitted.reading
+        if pasted and run.kind != "array":
+            content, reading = _with_header(run.subject.fitted, content), replace(reading, header="0")
         path.write_bytes(content)
         try:
             return _scored_file(run, path, "the pasted text" if pasted else name, reading)
@@ -96,10 +95,8 @@ def _first_row(lines: Sequence[str], delimiter: str) -> tuple[list[str], int]:
 
 
 def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> bytes:
-    if run.fitted is None:
-        return _scored_array(run, path)
-    fitted = run.fitted
-    table = open_table(path, reading)
+    fitted = run.subject.fitted
+    table = _by_place(path, fitted) if run.kind == "array" else open_table(path, reading)
     fitted.schema.check(table)
     scores: list[float] = []
     for batch in fitted.score_batches(table):
@@ -110,68 +107,78 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
     if not scores:
         raise TableError(f"{name} has no rows; give at least one")
     log_p = np.array(scores, np.float64)
-    shown_rows = np.argsort(log_p, kind="stable")[:SHOWN_ROWS]  # the least likely first; argsort puts NaN last
-    cells, conditionals, ranks = _explained(run, table, shown_rows)
+    chosen = np.argsort(log_p, kind="stable")[:SHOWN_ROWS]  # the least likely first; argsort puts NaN last
+    names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
+    rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
+    texts = [["" if value is None else str(value) for value in column.to_pylist()] for column in rows.columns]
     reference, described = reference_scores(run)
     header = {
         "rows": len(log_p),
-        "shown": shown_rows.tolist(),
-        "columns": cells[0],
-        "cells": cells[1],
-        "explained": _explained_names(fitted),
+        "shown": chosen.tolist(),
+        "columns": names,
+        "cells": [list(row) for row in zip(*texts, strict=True)],
+        "explained": fitted.cells.order if fitted.cells is not None else [c.name for c in fitted.schema.model],
         "reference": described,
-        "way": "before" if isinstance(fitted.flow, ColumnsModel) else "rest",
+        "way": "rest" if fitted.cells is None else "before",
         "ignored": fitted.schema.new_columns(table),
     }
-    arrays: dict[str, NDArray[Any]] = {"scores": log_p, "percentiles": percentiles(log_p, reference)}
-    if conditionals is not None:
-        arrays["conditionals"] = conditionals
-    if ranks is not None:
-        arrays["ranks"] = ranks
+    arrays = {"scores": log_p, "percentiles": percentiles(log_p, reference), **_explained(run, rows)}
     return framed(header, arrays)
 
 
-def _explained_names(fitted: FittedTable) -> list[str]:
-    return list(fitted.cells.order) if fitted.cells is not None else [c.name for c in fitted.encoder.columns]
+def _by_place(path: Path, fitted: FittedTable) -> Table:
+    """Return the table of a file whose columns are the features of a flow of vectors, in order, whatever their names.
+
+    A first line of numbers is a row.
+    """
+    reading, names = Reading(), [column.name for column in fitted.schema.model]
+    if path.suffix in (".csv", ".tsv"):
+        first = path.read_text(errors="replace").lstrip().partition("\n")[0]
+        with suppress(ValueError):
+            [float(cell) for cell in re.split("[,;\t|]", first)]
+            reading = Reading(header="none")
+    table = open_table(path, reading)
+    if len(table.names) != len(names):
+        raise TableError(
+            f"this flow has {len(names)} columns, but the file has {len(table.names)}; give a file with {len(names)} "
+            "columns"
+        )
+    own = dict(zip(names, table.names, strict=True))
+
+    def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in table.batches([own[name] for name in columns], rows):
+            yield pa.RecordBatch.from_arrays(batch.columns, names=columns)
+
+    types = {name: table.types[own[name]] for name in names}
+    return replace(table, types=types, read=read, text=Text() if table.is_text else None)
 
 
-def _explained(
-    run: OpenedRun, table: Table, chosen: NDArray[np.int64]
-) -> tuple[tuple[list[str], list[list[str]]], Floats | None, Floats | None]:
-    """Return the cells of the chosen rows as text, their log probabilities, and the percentiles of the log
-    probabilities. For a flow, only the first of the chosen rows are explained, which should be the least likely."""
-    fitted = run.fitted
-    if fitted is None:
-        raise TypeError("this run was not fitted to a table, so its rows have no named columns")
-    names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
-    rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
-    texts = [["" if value is None else str(value) for value in rows.column(name).to_pylist()] for name in names]
-    cells = names, [list(row) for row in zip(*texts, strict=True)]
-    whole = np.flatnonzero(~_incomplete(rows)) if fitted.missing != "model" else np.arange(len(rows))
-    if not len(whole):
-        return cells, None, None
-    batch = rows.take(pa.array(whole)).combine_chunks().to_batches()[0]
-    numbers = fitted.encoder.read(batch)
-    found = np.full((len(rows), len(fitted.encoder.columns)), np.nan)
-    if isinstance(fitted.flow, ColumnsModel):
-        found[whole] = fitted.scored(numbers).terms
-        typical = run.once("reference conditionals", lambda: _reference_conditionals(fitted, run))
-        return cells, found, np.stack([percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])], axis=1)
-    if fitted.encoder.mass_features or fitted.schema.context or not isinstance(fitted.encoder, TableEncoder):
-        return cells, None, None
-    some = whole[:EXPLAINED_ROWS]
-    x, _ = fitted.encoder.to_flow(numbers.y[:EXPLAINED_ROWS])
-    slopes = np.stack([m.forward(numbers.y[:EXPLAINED_ROWS, i])[1] for i, m in enumerate(fitted.encoder.maps)], axis=1)
-    found[some] = column_densities(fitted.flow, x, (-REAL_LINE_END, REAL_LINE_END)) + slopes
-    return cells, found, None
+def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
+    """Return the log probabilities of the cells of rows, and the percentiles of these log probabilities.
 
-
-def _incomplete(rows: pa.Table) -> NDArray[np.bool_]:
-    import pyarrow.compute as pc
-
+    For a flow, only the first rows are explained, which should be the least likely, and there are no percentiles. A
+    flow of columns with masses or with context is not explained.
+    """
+    fitted = run.subject.fitted
     gaps = [pc.is_null(column, nan_is_null=True).to_numpy() for column in rows.columns]
-    found: NDArray[np.bool_] = np.logical_or.reduce(gaps)
-    return found
+    whole = np.arange(len(rows)) if fitted.missing == "model" else np.flatnonzero(~np.logical_or.reduce(gaps))
+    if not len(whole):
+        return {}
+    found = np.full((len(rows), len(fitted.schema.model)), np.nan)
+    numbers = fitted.encoder.read(rows.take(pa.array(whole)).combine_chunks().to_batches()[0])
+    if fitted.cells is not None:
+        found[whole] = _terms(fitted, numbers)
+        typical = run.once("reference conditionals", lambda: _reference_conditionals(run))
+        ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
+        return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
+    encoder = fitted.encoder
+    if not isinstance(encoder, FlowEncoder) or encoder.noise_features or fitted.schema.context:
+        return {}
+    y = numbers.y[:EXPLAINED_ROWS]
+    slopes = np.stack([m.forward(y[:, i])[1] for i, m in enumerate(encoder.maps)], axis=1)
+    ends = _ends(run.subject.rows(1 << 12)) if run.kind == "array" else (-REAL_LINE_END, REAL_LINE_END)
+    found[whole[:EXPLAINED_ROWS]] = column_densities(run.model, encoder.to_flow(y)[0], ends) + slopes
+    return {"conditionals": found}
 
 
 @torch.no_grad()
@@ -200,64 +207,19 @@ def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float])
     return found
 
 
-def _scored_array(run: OpenedRun, path: Path) -> bytes:
-    """Score a file with a flow over vectors. The columns of the file are the features, in order."""
-    names = [column.name for column in run.subject.axes]
-    reading = Reading()
-    if path.suffix in (".csv", ".tsv"):
-        first = path.read_text(errors="replace").lstrip().partition("\n")[0]
-        try:
-            [float(cell) for cell in re.split("[,;\t|]", first)]
-            reading = Reading(header="none")
-        except ValueError:
-            pass
-    table = open_table(path, reading)
-    if len(table.names) != len(names):
-        raise TableError(
-            f"this flow has {len(names)} columns, but the file has {len(table.names)}; give a file with {len(names)} "
-            "columns"
-        )
-    batches = list(table.batches())
-    try:
-        columns = [np.concatenate([_floats(b.column(i)) for b in batches]) for i in range(len(names))]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise TableError("some values of the file are not numbers; remove or replace them") from None
-    x = np.stack(columns, axis=1)
-    if len(x) > MOST_ROWS or not len(x):
-        raise TableError(f"the file has {len(x):,} rows; give 1 to {MOST_ROWS:,}")
-    dtype = next(run.model.parameters()).dtype
-    with torch.no_grad():
-        log_p = run.model.log_prob(torch.from_numpy(x).to(dtype), batch_size=1 << 13).double().numpy()
-    order = np.argsort(log_p, kind="stable")[:SHOWN_ROWS]  # the least likely first; argsort puts NaN last
-    reference, described = reference_scores(run)
-    low, high = _ends(run)
-    found = np.full((len(order), len(names)), np.nan)
-    found[:EXPLAINED_ROWS] = column_densities(run.model, x[order[:EXPLAINED_ROWS]], (low, high))
-    header = {
-        "rows": len(x),
-        "shown": order.tolist(),
-        "columns": names,
-        "cells": [[f"{value:.6g}" for value in x[i]] for i in order],
-        "explained": names,
-        "reference": described,
-        "way": "rest",
-        "ignored": [],
-    }
-    arrays = {"scores": log_p, "percentiles": percentiles(log_p, reference), "conditionals": found}
-    return framed(header, arrays)
-
-
-def _floats(array: pa.Array) -> Floats:
-    found: Floats = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _ends(run: OpenedRun) -> tuple[float, float]:
-    """Return the ends of the integrals for a flow over vectors."""
-    y = run.subject.rows(1 << 12)
+def _ends(y: Floats) -> tuple[float, float]:
+    """Return the ends of the integrals for a flow of vectors, from rows drawn from the flow."""
     low, high = float(y.min()), float(y.max())
     inside = low >= 0 and high <= 1
     return (0.0, 1.0) if inside else (low - 0.5 * (high - low), high + 0.5 * (high - low))
+
+
+def _terms(fitted: FittedTable, numbers: Numbers) -> Floats:
+    """Return the log probability of every cell given the cells before it, (N, D) in the model's order."""
+    terms = fitted.scored(numbers).terms
+    if terms is None:
+        raise TypeError("the scores of a flow have no terms")
+    return terms
 
 
 # --- reference scores ---
@@ -269,44 +231,27 @@ def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
 
 
 def _reference(run: OpenedRun) -> tuple[Floats, str]:
-    data = run.data
-    if run.fitted is not None and data is not None and data.rows is not None:
-        train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
-        if len(train):
-            is_text = run.table is not None and run.table.is_text
-            rows = in_memory(pa.Table.from_batches([train]), "the training rows", is_text=is_text)
-            parts = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.fitted.score_batches(rows)]
-            scores = np.concatenate(parts)
-            return scores[np.isfinite(scores)], "training rows"
-    if run.fitted is not None:
-        from cubicflow.explore.subject import usual_context
-
-        rows = run.fitted.sample(REFERENCE_ROWS, usual_context(run.fitted) or None, seed=1)
-        scores = run.fitted.score(rows)
-        return scores[np.isfinite(scores)], "rows drawn from the model"
-    x = run.subject.rows(REFERENCE_ROWS)
-    with torch.no_grad():
-        scores = run.model.log_prob(torch.from_numpy(x).to(next(run.model.parameters()).dtype)).double().numpy()
-    return scores, "rows drawn from the model"
+    rows, is_of_data = _reference_rows(run)
+    is_text = is_of_data and run.table is not None and run.table.is_text
+    table = in_memory(rows, "the training rows", is_text=is_text)
+    batches = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.subject.fitted.score_batches(table)]
+    scores = np.concatenate(batches)
+    return scores[np.isfinite(scores)], "training rows" if is_of_data else "rows drawn from the model"
 
 
-def _reference_conditionals(fitted: FittedTable, run: OpenedRun) -> Floats:
-    """Return the log probability of every cell of the reference rows, given the cells before it.
-
-    The reference rows are training rows, or rows drawn from the model if there is no data. The result has shape (R, D),
-    with columns in the model's order.
-    """
-    data = run.data
+def _reference_rows(run: OpenedRun) -> tuple[pa.Table, bool]:
+    """Return training rows, or rows drawn from the model if there is no data, and whether they are of the data."""
+    data, subject = run.data, run.subject
     if data is not None and data.rows is not None and data.is_train.any():
-        numbers = fitted.encoder.read(data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS])
-    else:
-        from cubicflow.explore.subject import usual_context
+        train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
+        return pa.Table.from_batches([train]), True
+    return subject.fitted.sample(REFERENCE_ROWS, subject.usual or None, seed=1), False
 
-        rows = fitted.sample(REFERENCE_ROWS, usual_context(fitted) or None, seed=1)
-        numbers = fitted.encoder.read(rows.combine_chunks().to_batches()[0])
-    terms = fitted.scored(Numbers(*numbers)).terms
-    assert terms is not None  # noqa: S101 - a model of columns has terms
-    return terms
+
+def _reference_conditionals(run: OpenedRun) -> Floats:
+    """Return the log probability of every cell of the reference rows, given the cells before it: (R, D)."""
+    fitted = run.subject.fitted
+    return _terms(fitted, fitted.encoder.read(_reference_rows(run)[0].combine_chunks().to_batches()[0]))
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:

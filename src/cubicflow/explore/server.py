@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import logging
 import os
 import secrets
 import socket
@@ -24,16 +22,12 @@ need("uvicorn", "the page")
 
 import uvicorn  # noqa: E402
 
-from cubicflow.explore.cached_overview import ROUTES, CachedOverview, sound_config  # noqa: E402
-from cubicflow.explore.early_app import early_app, failed_app  # noqa: E402 - it imports starlette, which may be absent
-from cubicflow.explore.threads import Worker  # noqa: E402
+from cubicflow.explore.app import Opening, make_app  # noqa: E402 - it imports starlette, which may be absent
+from cubicflow.explore.cached_overview import CachedOverview, sound_config  # noqa: E402
 
-LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 PORT = 8470
 PORTS = 100  # number of ports to try
-LAST_ROUTE = f"/api/{ROUTES[-1]}"  # the last answer of the overview
-LONGEST_WAIT = 3.0  # seconds that a cached overview is waited for before torch is imported
 
 
 def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str], None]) -> None:
@@ -49,7 +43,9 @@ def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str],
     token = secrets.token_urlsafe(24)
     address = f"http://{HOST}:{number}/?token={token}"
     quiet: dict[str, Any] = {"log_level": "critical", "access_log": False, "lifespan": "off"}
-    server = Server(uvicorn.Config(LazyApp(run, token, number), timeout_graceful_shutdown=0, **quiet))
+    server = Server(
+        uvicorn.Config(make_app(Opening(run, CachedOverview(run)), token, number), timeout_graceful_shutdown=0, **quiet)
+    )
     report(address)
     report("press Ctrl-C to stop the server")
     with listening, private_link(address) as link:
@@ -100,46 +96,3 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, *_: Any) -> None:
         self.should_exit = self.force_exit = True
-
-
-class LazyApp:
-    """An application that is built in a thread while the server starts, because importing torch is slow.
-
-    Until the application is built, ``early_app`` answers the requests that need no torch. If it cannot be built, every
-    other request is answered by the reason.
-    """
-
-    def __init__(self, run: Path, token: str, port: int) -> None:
-        self.run, self.token, self.port = run, token, port
-        self.cached = CachedOverview(run)
-        self.early, self.answers_early = early_app(self.cached.answers, token, port)
-        self.is_drawn = threading.Event()
-        self.built = Worker("cubicflow-explore-start").submit(self._build)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        path = scope.get("path", "")
-        if not self.built.done() and self.answers_early(path):
-            await self.early(scope, receive, send)
-            if path == LAST_ROUTE:
-                self.is_drawn.set()
-            return
-        self.is_drawn.set()
-        app = await asyncio.wrap_future(self.built)
-        try:
-            await app(scope, receive, send)
-        except Exception:
-            LOG.exception("a request failed")  # uvicorn answers with status 500, and its own log is off
-            raise
-
-    def _build(self) -> Any:
-        # An import slows the other threads down, so a cached overview is sent first.
-        self.is_drawn.wait(LONGEST_WAIT if self.cached.answers else 0)
-        try:
-            from cubicflow.explore.app import Explorer, make_app
-
-            explorer = Explorer(self.run, self.cached)
-            explorer.warm_up()
-            return make_app(explorer, self.token, self.port)
-        except Exception as error:
-            LOG.exception("the page cannot start")
-            return failed_app(f"the page cannot start: {type(error).__name__}: {error}", self.token, self.port)

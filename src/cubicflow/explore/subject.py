@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
+from numpy.typing import NDArray
 
-from cubicflow.explore.answers import Answer, Asker, ColumnAnswer, counted
+from cubicflow.explore.answers import Answer, Asker, counted
 from cubicflow.explore.kept_rows import keeps_constraints
-from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.axes import Axis, array_axis, axis_of
-from cubicflow.tables.encoder import table_rows
+from cubicflow.tables.axes import Axis, axis_of
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
-from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import table_rows, with_gaps
 from cubicflow.tables.query.condition_sets import set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.pool import Pool
@@ -47,55 +43,68 @@ class Subject(ABC):
 
     A model with context columns draws rows for the contexts of the data. Without data, it draws rows for one usual
     context. Its answers to conditions are for one context: the values in the conditions, or else the usual values.
+
+    Args:
+        fitted: the fitted table.
+        like: rows of the data, whose contexts the drawn rows have; None without data.
     """
 
-    kind: str
+    def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
+        self.fitted, self.usual = fitted, usual_context(fitted)
+        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
+        self._lock = threading.Lock()  # two threads ask for rows
 
     @cached_property
-    @abstractmethod
     def axes(self) -> list[Axis]:
         """The axes of the modelled columns. Their bins fit rows drawn from the model."""
+        y = self.rows(FIRST_ROWS)
+        cells = {} if self.fitted.cells is None else self.fitted.cells.cells
+        return [axis_of(c, y[:, i], cells.get(c.name)) for i, c in enumerate(self.fitted.schema.model)]
 
-    @abstractmethod
+    @property
+    def given(self) -> list[Axis]:
+        """The axes of the context columns."""
+        return [axis_of(column, usual_numbers(self.fitted, column)) for column in self.fitted.schema.context]
+
+    def context_of(self, conditions: Conditions) -> dict[str, object]:
+        """Return the values of the context columns in the conditions, or their usual values."""
+        return {name: conditions.get(name, value) for name, value in self.usual.items()}
+
     def rows(self, n: int) -> Floats:
         """Return n rows drawn from the model, or as many as there are. Every call returns the same rows."""
+        return self._rows(n, {}) if self.contexts is None else self.contexts.rows(n)
 
     def many_rows(self) -> Floats:
         """Return rows for a counted density."""
         return self.rows(DENSITY_ROWS)
 
     @abstractmethod
+    def _rows(self, n: int, conditions: Conditions) -> Floats:
+        """Return rows for the context in the conditions."""
+
+    @abstractmethod
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
         """Return the distributions of all columns given conditions."""
 
-    @property
-    def given(self) -> list[Axis]:
-        """The axes of the context columns."""
-        return []
-
+    @abstractmethod
     def prepare(self) -> bool:
         """Do a part of the work that later answers need. Returns whether there is more."""
-        return False
 
 
 class ColumnsSubject(Subject):
     """The subject of a model of columns."""
 
-    kind = "columns"
-
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
+        super().__init__(fitted, like)
         if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
             raise TypeError(f"ColumnsSubject needs a model of columns, got {type(fitted.flow).__name__}")
-        self.fitted, self.model, self.encoder = fitted, fitted.flow, fitted.cells
-        self.usual = usual_context(fitted)
-        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
+        self.model, self.encoder = fitted.flow, fitted.cells
         self._pools: dict[tuple[str, ...], Pool] = {}
         self._newest: Pool | None = None
-        self._lock = threading.Lock()  # two threads ask for pools
 
     def pool(self, conditions: Conditions | None = None) -> Pool:
         """Return the pool for the values of context columns in the conditions, or for their usual values."""
-        values = {**self.usual, **{name: v for name, v in (conditions or {}).items() if name in self.usual}}
+        values = self.context_of(conditions or {})
         key = tuple(map(str, values.values()))
         with self._lock:
             if key not in self._pools:
@@ -116,10 +125,8 @@ class ColumnsSubject(Subject):
             pool.grow()
         return pool.size < most
 
-    def rows(self, n: int) -> Floats:
-        if self.contexts is not None:
-            return self.contexts.rows(n)
-        pool = self.pool()
+    def _rows(self, n: int, conditions: Conditions) -> Floats:
+        pool = self.pool(conditions)
         pool.grow_to(n)
         found = self._kept(pool)
         while len(found) < n and not pool.is_full and len(found):
@@ -139,40 +146,18 @@ class ColumnsSubject(Subject):
         found: Floats = y[keeps_constraints(self.fitted, y, given)]
         return found
 
-    @cached_property
-    def axes(self) -> list[Axis]:
-        y = self.rows(FIRST_ROWS)
-        cells = self.encoder.cells
-        return [axis_of(c, y[:, i], cells[c.name]) for i, c in enumerate(self.encoder.columns)]
-
-    @property
-    def given(self) -> list[Axis]:
-        return given_axes(self.fitted)
-
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
         given = {**self.usual, **conditions}
         return Asker(self.fitted, self.axes, self.pool(conditions)).answer(given, refine=refine)
 
 
-class SampledSubject(Subject):
-    """A subject that draws rows and keeps the rows that meet the conditions."""
+class FlowSubject(Subject):
+    """The subject of a flow. It draws rows, and keeps the rows that meet the conditions."""
 
-    def __init__(self) -> None:
+    def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
+        super().__init__(fitted, like)
         self._drawn: dict[tuple[str, ...], Floats] = {}
         self._newest: Conditions = {}
-        self._lock = threading.Lock()  # two threads draw rows
-
-    @abstractmethod
-    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
-        """Draw n rows, given the conditions on context columns."""
-
-    @abstractmethod
-    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return whether each row meets the conditions on modelled columns."""
-
-    def context_of(self, conditions: Conditions) -> Conditions:  # noqa: ARG002 - subclasses with context columns use it
-        """Return the conditions on context columns."""
-        return {}
 
     def _key(self, conditions: Conditions) -> tuple[str, ...]:
         return tuple(f"{name}={value}" for name, value in self.context_of(conditions).items())
@@ -190,81 +175,50 @@ class SampledSubject(Subject):
         self._newest = conditions
         return found[:n]
 
+    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
+        """Draw n rows for the context in the conditions."""
+        return self.fitted.numbers(self.fitted.sample(n, self.context_of(conditions), seed=seed))
+
     def _held(self, conditions: Conditions) -> int:
         return len(self._drawn.get(self._key(conditions), ()))
 
-    def rows(self, n: int) -> Floats:
-        return self._rows(n, {})
-
-    def meeting(self, n: int, conditions: Conditions) -> tuple[Floats, str]:
-        """Return at most n rows that meet the conditions, and a sentence on the number of such rows."""
-        y = self._rows(max(n, POOL_ROWS), conditions)
-        kept = self.kept(y, conditions)
-        return y[kept][:n], f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
-
     def prepare(self) -> bool:
         held = self._held(self._newest)
-        most = GIVEN_ROWS if self.context_of({}) else POOL_ROWS
+        most = GIVEN_ROWS if self.usual else POOL_ROWS
         if held < most:
             self._rows(min(2 * max(held, FIRST_ROWS), most), self._newest)
         return held < most // 2
 
+    def meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
+        """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
+        y = self._rows(max(n, POOL_ROWS), conditions)
+        kept = self._kept(y, conditions)
+        some, encoder = y[kept][:n], self.fitted.encoder
+        _, given = encoder.context_from(self.context_of(conditions), len(some))
+        rows = table_rows(self.fitted.schema, {**given, **encoder.decode_numbers(some)}, len(some))
+        return rows, f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
+
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
         n = REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS)
         y = self._rows(n, conditions)
-        kept = self.kept(y, conditions)
+        kept = self._kept(y, conditions)
         if not kept.any():
             raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
         begun = rejected(y, {}, kept)
         rows, even = begun.particles.y, begun.log_weight
-        found: Sequence[ColumnAnswer] = [counted(c, rows[:, i], even) for i, c in enumerate(self.axes)]
         share = math.exp(begun.log_probability)
-        return Answer(found, share, share * begun.relative_error)
+        columns = [counted(axis, rows[:, i], even) for i, axis in enumerate(self.axes)]
+        return Answer(columns, share, share * begun.relative_error)
 
-
-class FlowSubject(SampledSubject):
-    """The subject of a flow over a table's columns."""
-
-    kind = "flow"
-
-    def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
-        super().__init__()
-        self.fitted, self.usual = fitted, usual_context(fitted)
-        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
-
-    def rows(self, n: int) -> Floats:
-        return self._rows(n, {}) if self.contexts is None else self.contexts.rows(n)
-
-    @cached_property
-    def axes(self) -> list[Axis]:
-        y = self.rows(FIRST_ROWS)
-        return [axis_of(c, y[:, i]) for i, c in enumerate(self.fitted.encoder.columns)]
-
-    @property
-    def given(self) -> list[Axis]:
-        return given_axes(self.fitted)
-
-    def context_of(self, conditions: Conditions) -> Conditions:
-        return {**self.usual, **{name: v for name, v in conditions.items() if name in self.usual}}
-
-    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:
-        rows = self.fitted.sample(n, dict(self.context_of(conditions)), seed=seed)
-        return self.fitted.numbers(rows)
-
-    def table_meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
-        """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
-        y, note = self.meeting(n, conditions)
-        _, given = self.fitted.encoder.context_from(self.context_of(conditions), len(y))
-        return table_rows(self.fitted.schema, {**given, **self.fitted.encoder.decode_numbers(y)}, len(y)), note
-
-    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        kept = np.ones(len(y), np.bool_)
-        names = [column.name for column in self.fitted.encoder.columns]
+    def _kept(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
+        """Return whether each row meets the conditions on modelled columns."""
+        kept, schema = np.ones(len(y), np.bool_), self.fitted.schema
+        names = [column.name for column in schema.model]
         on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
-        for condition in read_conditions(on_modelled, self.fitted.schema):
-            column = self.fitted.schema[condition.column]
+        for condition in read_conditions(on_modelled, schema):
+            column = schema[condition.column]
             if column.role == "constant":
-                check_constant(self.fitted.schema, condition)
+                check_constant(schema, condition)
                 continue
             if condition.column not in names:
                 raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
@@ -274,42 +228,6 @@ class FlowSubject(SampledSubject):
                 )
             within = set_of(condition, column, gaps=False)  # a flow has no missing values
             kept &= within.contains(y[:, names.index(condition.column)])
-        return kept
-
-
-class ArraySubject(SampledSubject):
-    """The subject of a flow over vectors, fitted to an array."""
-
-    kind = "array"
-
-    def __init__(self, flow: Flow | Mixture) -> None:
-        super().__init__()
-        self.flow = flow
-        self.features = int(getattr(flow, "shape", (1,))[0])
-        self.names = ["x", "y"] if self.features == 2 else [f"x{i + 1}" for i in range(self.features)]
-
-    @cached_property
-    def axes(self) -> list[Axis]:
-        y = self.rows(FIRST_ROWS)
-        return [array_axis(name, y[:, i]) for i, name in enumerate(self.names)]
-
-    def draw(self, n: int, conditions: Conditions, seed: int) -> Floats:  # noqa: ARG002
-        if self.flow.context_features:
-            raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
-        with torch.no_grad():
-            found: Floats = self.flow.sample(n, seed=seed, batch_size=1 << 14).double().cpu().numpy()
-        return found
-
-    def kept(self, y: Floats, conditions: Conditions) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        kept = np.ones(len(y), np.bool_)
-        for name, value in conditions.items():
-            if name not in self.names:
-                raise TableError(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
-            if not isinstance(value, tuple):
-                raise TableError(f"a single value has probability 0 under a flow; give column {name!r} a range")
-            low, high = (_number(end, default) for end, default in zip(value, (-math.inf, math.inf), strict=True))
-            column = y[:, self.names.index(name)]
-            kept &= (column >= low) & (column <= high)
         return kept
 
 
@@ -326,8 +244,7 @@ class Contexts:
         with self._lock:
             if len(self._rows) < n:
                 like = self.like.take(pa.array(np.arange(n) % len(self.like)))
-                rows = self.fitted.sample_like(like, n, seed=0)
-                y = self.fitted.numbers(rows)
+                y = self.fitted.numbers(self.fitted.sample_like(like, n, seed=0))
                 if self.fitted.constraints:
                     given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
                     y = y[keeps_constraints(self.fitted, y, given)]
@@ -335,9 +252,31 @@ class Contexts:
             return self._rows[:n]
 
 
+# --- context columns ---
+
+
 def usual_context(fitted: FittedTable) -> dict[str, object]:
     """Return a usual value for every context column: the first level, or a number near the median."""
-    return {column.name: _usual(column, fitted.cells) for column in fitted.schema.context}
+    found: dict[str, object] = {}
+    for column in fitted.schema.context:
+        y = usual_numbers(fitted, column)
+        middle = y[len(y) // 2 :][:1]
+        value = with_gaps(column, np.floor(middle) if column.counts_mass else middle)[0].as_py()
+        found[column.name] = column.labels[0] if column.is_list else value
+    return found
+
+
+def usual_numbers(fitted: FittedTable, column: Column) -> Floats:
+    """Return plain numbers of a context column, spread over its usual range around a usual number; for words, the first
+    word.
+    """
+    if isinstance(column, Levelled):
+        return np.zeros(1)
+    if fitted.cells is None:
+        return column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
+    scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # columns of numbers have a scale
+    found: Floats = scale.inverse(np.linspace(0.02, 0.98, 97))
+    return found
 
 
 def spelled(values: Mapping[str, object]) -> str:
@@ -347,35 +286,3 @@ def spelled(values: Mapping[str, object]) -> str:
     'species Adelie, mass 3750'
     """
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def given_axes(fitted: FittedTable) -> list[Axis]:
-    """Return the axes of the context columns."""
-    found = []
-    for column in fitted.schema.context:
-        y = np.zeros(1)
-        if fitted.cells is not None and not isinstance(column, Levelled):
-            scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # columns of numbers have a scale
-            y = np.asarray(scale.inverse(np.linspace(0.02, 0.98, 97)))
-        elif not isinstance(column, Levelled):
-            y = column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
-        found.append(axis_of(column, y))
-    return found
-
-
-def _usual(column: Column, cells: CellEncoder | None) -> object:
-    if isinstance(column, Levelled):
-        return column.labels[0]
-    y = column.needed_map.inverse(np.zeros(1))
-    if cells is not None and not isinstance(own := cells.cells[column.name], WordCells):
-        y = own.scale.inverse(np.array([0.5]))  # type: ignore[attr-defined] # columns of numbers have a scale
-    return with_gaps(column, np.floor(y) if column.counts_mass else y)[0].as_py()
-
-
-def _number(value: object, default: float) -> float:
-    if value is None:
-        return default
-    try:
-        return float(str(value))
-    except ValueError:
-        raise TableError(f"{str(value)[:40]!r} is not a number; give a number") from None

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cubicflow.tables.encoder import TableEncoder
-from cubicflow.tables.likelihood import offsets
 from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder, offsets
 
 if TYPE_CHECKING:
     from cubicflow.tables import FittedTable
@@ -36,9 +35,9 @@ def encoding_of(table: FittedTable) -> dict[str, Any]:
     return _flow_encoding(encoder, columns, given)
 
 
-def _flow_encoding(encoder: TableEncoder, columns: list[dict[str, Any]], given: list[str]) -> dict[str, Any]:
+def _flow_encoding(encoder: FlowEncoder, columns: list[dict[str, Any]], given: list[str]) -> dict[str, Any]:
     features = [column.name for column in encoder.columns]
     found: dict[str, Any] = {"model": "flow", "features": features, "context": given, "columns": columns}
-    if encoder.mass_features:
-        found["offsets"] = offsets(encoder.mass_features).tolist()
+    if encoder.noise_features:
+        found["offsets"] = offsets(encoder.noise_features).tolist()
     return found

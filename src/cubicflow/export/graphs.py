@@ -89,16 +89,7 @@ class NextCells(nn.Module):
 
     def forward(self, cells: Tensor, noise: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return outcomes and places: (N, 4 D), (N, 2 D) [, (N, 4 C)] -> (N, D) integers, (N, D)."""
-        model = self.model
-        cells = model._cells(cells, context)
-        hidden = model._hidden(cells)
-        kinds = cells[:, model._num_context :, 0].long()
-        outcomes, places = [], []
-        for i in range(len(model.outcomes)):
-            outcome, place = model.draw(i, hidden[:, i], kinds, noise[:, 2 * i : 2 * i + 2])
-            outcomes.append(outcome)
-            places.append(place)
-        return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
+        return self.model.next_cells(cells, noise, context)
 
 
 def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> Graph:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
-from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.masked_residual_mlp import check_outputs_per_feature
 from cubicflow.nets.products import products
+from cubicflow.nets.residual_net import as_circles, check_context_given
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.nets.transformer import Transformer
 
 SLOWEST_WAVE = 0.5  # radians per unit of a feature, for the first octave; every further octave doubles it
@@ -62,17 +64,9 @@ class CausalTransformer(nn.Module):
         super().__init__()
         self.in_features = positive("in_features", in_features)
         self.out_features = positive("out_features", out_features)
-        if out_features % in_features:
-            raise ValueError(
-                f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
-                f"{out_features} and {in_features}"
-            )
+        check_outputs_per_feature(in_features, out_features)
         self.octaves = positive("octaves", octaves)
-        if circles is not None and len(circles) != in_features:
-            raise ValueError(
-                f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
-            )
-        self.circles = None if circles is None else [bool(circle) for circle in circles]
+        self.circles = as_circles(circles, in_features)
         self.hidden_features, self.num_blocks, self.num_heads = hidden_features, num_blocks, num_heads
         self.dropout = dropout
         self.context_features = context_features
@@ -164,11 +158,7 @@ class CausalTransformer(nn.Module):
 
     def _embed_context(self, context: Tensor | None) -> Tensor | None:
         """Return the embedding of the context that is added to every token, (N, 1, H), or None without context."""
-        if (context is None) != (self.told is None):
-            given = "no context was given" if context is None else "context was given"
-            raise ValueError(
-                f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
-            )
+        check_context_given(self, context, self.context_features)
         if context is None or self.told is None:
             return None
         if context.ndim != 2 or context.shape[1] != self.context_features:

@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cubicflow.arguments import whole_number
-from cubicflow.nets.constant_tensor import constant_tensor
-from cubicflow.nets.products import Linear
 from cubicflow.nets.residual_mlp import ResidualMLP
+from cubicflow.nets.tracing import constant_tensor
 
 
 class FourierMLP(ResidualMLP):
@@ -33,10 +32,8 @@ class FourierMLP(ResidualMLP):
     def config(self) -> dict[str, Any]:
         return {**super().config(), "octaves": self.octaves}
 
-    def _make_ends(self) -> tuple[nn.Module, nn.Module]:
-        waves = self.in_features * (1 + 2 * self.octaves) + len(self._angles)
-        first = Linear(waves + self.context_features, self.hidden_features)
-        return first, Linear(self.hidden_features, self.out_features)
+    def _encoded_features(self) -> int:
+        return super()._encoded_features() + 2 * self.octaves * self.in_features
 
     def _encode(self, x: Tensor) -> Tensor:
         frequencies = math.pi * 2 ** torch.arange(self.octaves, dtype=x.dtype, device=x.device)

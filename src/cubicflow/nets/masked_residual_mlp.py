@@ -28,11 +28,7 @@ class MaskedResidualMLP(ResidualNet):
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
         if self.norm == "layer":
             raise ValueError("norm='layer' mixes hidden units and breaks the causal order; use norm='batch' or None")
-        if self.in_features < 1 or self.out_features % self.in_features:
-            raise ValueError(
-                f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
-                f"{self.out_features} and {self.in_features}"
-            )
+        check_outputs_per_feature(self.in_features, self.out_features)
         features, angles = torch.arange(1, self.in_features + 1), torch.tensor(self._angles, dtype=torch.long)
         inputs = torch.cat([features, features[angles], torch.arange(self.context_features) * 0])
         outputs = torch.arange(self.in_features).repeat_interleave(self.out_features // self.in_features)
@@ -45,6 +41,15 @@ class MaskedResidualMLP(ResidualNet):
     def _hidden_degrees(self) -> Tensor:
         # Degrees are 0 .. D - 1. A unit of degree 0 sees the context only. A unit of degree D would reach no output.
         return torch.arange(self.hidden_features) % self.in_features
+
+
+def check_outputs_per_feature(in_features: int, out_features: int) -> None:
+    """Raise a ValueError unless a causal network has the same number of outputs for each feature."""
+    if in_features < 1 or out_features % in_features:
+        raise ValueError(
+            f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
+            f"{out_features} and {in_features}"
+        )
 
 
 class MaskedLinear(nn.Linear):

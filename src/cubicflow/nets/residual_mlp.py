@@ -20,7 +20,7 @@ class ResidualMLP(ResidualNet):
     """
 
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
-        first = Linear(self.in_features + len(self._angles) + self.context_features, self.hidden_features)
+        first = Linear(self._encoded_features() + self.context_features, self.hidden_features)
         return first, Linear(self.hidden_features, self.out_features)
 
     def _make_layers(self) -> tuple[nn.Module, nn.Module]:

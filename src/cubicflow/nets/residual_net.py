@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
-from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import Dropout
+from cubicflow.nets.tracing import constant_tensor
 
 NORMS = (None, "batch", "layer")
 
@@ -61,11 +61,7 @@ class ResidualNet(nn.Module, ABC):
             )
         if norm not in NORMS:
             raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
-        if circles is not None and len(circles) != in_features:
-            raise ValueError(
-                f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
-            )
-        self.circles = None if circles is None else [bool(circle) for circle in circles]
+        self.circles = as_circles(circles, in_features)
         self._angles = [i for i, circle in enumerate(self.circles or []) if circle]
         self.in_features = in_features
         self.context_features = context_features
@@ -102,6 +98,10 @@ class ResidualNet(nn.Module, ABC):
         """Concatenate inputs and context."""
         return torch.cat([x, context], dim=-1)
 
+    def _encoded_features(self) -> int:
+        """Return the number of inputs after :meth:`_encode`."""
+        return self.in_features + len(self._angles)
+
     def _encode(self, x: Tensor) -> Tensor:
         """Return the inputs of the first layer. Angles are replaced by their cosines, and their sines are appended."""
         if not self._angles:
@@ -119,17 +119,29 @@ class ResidualNet(nn.Module, ABC):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the parameters of every element: (N, in_features, ...) [, (N, C)] -> (N, out_features, ...)."""
-        if (context is None) != (self.context_features == 0):
-            given = "no context was given" if context is None else "context was given"
-            raise ValueError(
-                f"{type(self).__name__} was built with context_features={self.context_features}, but {given}"
-            )
+        check_context_given(self, context, self.context_features)
         x = self._encode(x)
         h = self.first(x if context is None else self._join(x, context))
         for block in self.blocks:
             h = block(h)
         out: Tensor = self.last(F.relu(h)) * self.scale
         return out
+
+
+def as_circles(circles: Sequence[bool] | None, in_features: int) -> list[bool] | None:
+    """Return ``circles`` as a list; raise a ValueError unless it has one bool for each input."""
+    if circles is not None and len(circles) != in_features:
+        raise ValueError(
+            f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
+        )
+    return None if circles is None else [bool(circle) for circle in circles]
+
+
+def check_context_given(network: nn.Module, context: Tensor | None, context_features: int) -> None:
+    """Raise a ValueError unless there is a context exactly if the network takes one."""
+    if (context is None) != (context_features == 0):
+        given = "no context was given" if context is None else "context was given"
+        raise ValueError(f"{type(network).__name__} was built with context_features={context_features}, but {given}")
 
 
 class ResidualBlock(nn.Module):

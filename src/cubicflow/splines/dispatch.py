@@ -15,15 +15,20 @@ from cubicflow.splines.spec import SplineSpec
 
 
 class Backend(Protocol):
-    """The interface of a backend, documented in ``cubicflow.splines.backends``."""
+    """A backend: a module with these functions. x and params have one floating dtype, float32 or float64, and one
+    device."""
 
-    def default_for(self, device: torch.device) -> bool: ...
+    def default_for(self, device: torch.device) -> bool:
+        """Return whether "auto" considers the backend for tensors on this device."""
 
-    def unavailable(self) -> str | None: ...
+    def unavailable(self) -> str | None:
+        """Return the reason why the backend cannot run on this machine, or None."""
 
-    def refuses(self, spec: SplineSpec, x: Tensor, params: Tensor) -> str | None: ...
+    def refuses(self, spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
+        """Return the reason why the backend cannot run this call, or None."""
 
-    def evaluate(self, spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]: ...
+    def evaluate(self, spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (y, log_slope)."""
 
 
 # "auto" tries the backends in this order. The reference is last because it refuses no call.

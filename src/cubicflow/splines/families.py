@@ -16,11 +16,7 @@ from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring
 from cubicflow.splines.evaluation import UnitMap
 from cubicflow.splines.linear import LINEAR, linear_bins
 from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins, quadratic_ring
-from cubicflow.splines.rational_quadratic import (
-    RATIONAL_QUADRATIC,
-    rational_quadratic_bins,
-    rational_quadratic_ring,
-)
+from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins, rational_quadratic_ring
 
 
 class Family(NamedTuple):
@@ -58,37 +54,22 @@ class Family(NamedTuple):
 # The keys are (family, slopes). slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
-        2,
-        2,
-        partial(cubic_bins, slopes="steffen"),
-        CUBIC,
-        native="STEFFEN",
-        triton="STEFFEN",
-        make_ring=partial(cubic_ring, slopes="steffen"),
+        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, make_ring=partial(cubic_ring, slopes="steffen"),
+        native="STEFFEN", triton="STEFFEN",
     ),
     ("cubic", "free"): Family(
-        3,
-        1,
-        partial(cubic_bins, slopes="free"),
-        CUBIC,
-        native="FREE",
-        triton="FREE",
-        make_ring=partial(cubic_ring, slopes="free"),
+        3, 1, partial(cubic_bins, slopes="free"), CUBIC, make_ring=partial(cubic_ring, slopes="free"),
+        native="FREE", triton="FREE",
     ),
     ("quadratic", None): Family(
-        2, 1, quadratic_bins, QUADRATIC, native="QUADRATIC", triton="QUADRATIC", make_ring=quadratic_ring
+        2, 1, quadratic_bins, QUADRATIC, make_ring=quadratic_ring, native="QUADRATIC", triton="QUADRATIC"
     ),
     ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
     ("rational_quadratic", None): Family(
-        3,
-        1,
-        rational_quadratic_bins,
-        RATIONAL_QUADRATIC,
-        native="RATIONAL",
-        triton="RATIONAL",
-        make_ring=rational_quadratic_ring,
+        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, make_ring=rational_quadratic_ring,
+        native="RATIONAL", triton="RATIONAL",
     ),
-}
+}  # fmt: skip
 
 
 def family_names() -> list[str]:

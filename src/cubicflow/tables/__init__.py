@@ -6,8 +6,7 @@ The main modules, each of which builds on those above it:
     kinds/                                  one class for each kind of column, and their registry
     read/                                   readers of file formats, of URLs and of queries; the record of a table
     schema/                                 the schema of a table and its inference, sets, used rows, the split
-    encoder, likelihood                     for a flow: rows to numbers and back, log likelihoods
-    model/                                  the model of columns: cells, networks, the law of a column, scores, samples
+    model/                                  the two models of a table: a flow of numbers, and the model of columns
     axes                                    the bins of a column, for histograms and conditional distributions
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.extras import need
 
 if TYPE_CHECKING:
-    from cubicflow.tables.encoder import TableEncoder
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.judging.judgement import Judgement, judge
@@ -48,7 +46,6 @@ _MODULES = {
     "Schema": "schema",
     "Split": "schema.split",
     "Table": "read.table",
-    "TableEncoder": "encoder",
     "TableError": "table_error",
     "TableOptions": "schema.inference",
     "fit_table": "fitting",
@@ -66,7 +63,6 @@ __all__ = [
     "Schema",
     "Split",
     "Table",
-    "TableEncoder",
     "TableError",
     "TableOptions",
     "fit_table",

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
-from cubicflow.tables.encoder import Numbers, Scored, TableEncoder
-from cubicflow.tables.likelihood import flow_tensor, log_likelihood
-from cubicflow.tables.model.cell_encoder import CellEncoder, plain_numbers
+from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.maps import Scaled
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
+from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
@@ -127,6 +129,13 @@ class FittedTable(SampledTable):
             return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
         return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
 
+    @classmethod
+    def of_flow(cls, flow: Flow | Mixture, names: Sequence[str]) -> FittedTable:
+        """Return the table of a flow of vectors without context: a column of real numbers for every feature."""
+        type = "float" if next(flow.parameters()).dtype == torch.float32 else "double"
+        columns = tuple(Real(name, type, map=Scaled()) for name in names)
+        return cls(flow, Schema(columns), Split(), Missing.DROP, source="", fingerprint="", parts={})
+
     def to_json(self) -> dict[str, Any]:
         """Return the table section of a run's config: everything but the weights of the model."""
         section = {
@@ -155,12 +164,21 @@ class FittedTable(SampledTable):
             known = "marginals" in section
             independent = IndependentColumns.from_json(section["marginals"], schema.model) if known else None
             constraints = constraints_from_json(section.get("constraints", []), schema)
+            odd = None if "columns" in section else first_not_number(schema.model)
             if "columns" in section:
                 cells = CellEncoder.from_json(schema, section["columns"])
+            elif odd is None:
+                FlowEncoder(schema)  # raises for a column without a map
         except Exception as error:  # of any type: the file is untrusted
             raise FlowFileError(
                 path, f"invalid table section: {str(error)[:LONGEST_REASON]}; restore the file, or fit again"
             ) from None
+        if odd is not None:
+            raise FlowFileError(
+                path,
+                f"this run is a flow, but its column {odd.name!r} is {odd.kind}, and this version has flows of "
+                "numbers only; fit the table again, by a model of columns",
+            )
         source, fingerprint, parts = (section.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(fingerprint, str) or not counted:
@@ -187,9 +205,9 @@ class FittedTable(SampledTable):
         return _unpickled, (self.to_json(), pack(self.flow))
 
     @cached_property
-    def encoder(self) -> TableEncoder | CellEncoder:
+    def encoder(self) -> FlowEncoder | CellEncoder:
         """The conversion between rows of the table and the model's matrices."""
-        return TableEncoder(self.schema) if self.cells is None else self.cells
+        return FlowEncoder(self.schema) if self.cells is None else self.cells
 
     @property
     def needed_cells(self) -> CellEncoder:
@@ -293,17 +311,17 @@ class FittedTable(SampledTable):
         temperature: float = 1.0,
         complete: bool = False,
     ) -> NDArray[np.float64]:
-        """Draw n rows in the form that the encoder decodes: outputs of a flow, or plain numbers."""
+        """Draw n rows as plain numbers."""
         if isinstance(self.flow, ColumnsModel):
             return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
-        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
-        if context is None:
+        encoder = FlowEncoder(self.schema)
+        features, options = encoder.context_inputs(context), {"temperature": temperature, "generator": generator}
+        if features is None:
             x = self.flow.sample(n, **options)
         else:
-            x = self.flow.sample(1, flow_tensor(self.flow, context), **options)[0]
+            x = self.flow.sample(1, flow_tensor(self.flow, features), **options)[0]
         check_drawn(x)
-        found: Floats = x.double().cpu().numpy()
-        return found
+        return encoder.numbers(x.double().cpu().numpy())
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
@@ -319,9 +337,11 @@ class FittedTable(SampledTable):
                 self.rows_given if self.constraints else lambda part, generator: self._draw(len(part), part, generator)
             )
             return self.encoder.decode(np.concatenate([draw(part, generator) for part in parts]))
-        x = self.flow.sample(1, flow_tensor(self.flow, context), seed=seed, batch_size=SAMPLE_ROWS)[0]
+        encoder = FlowEncoder(self.schema)
+        features = flow_tensor(self.flow, encoder.context_inputs(context))
+        x = self.flow.sample(1, features, seed=seed, batch_size=SAMPLE_ROWS)[0]
         check_drawn(x)
-        return self.encoder.decode(x.double().cpu().numpy())
+        return encoder.decode(encoder.numbers(x.double().cpu().numpy()))
 
 
 def score_all(
@@ -369,7 +389,7 @@ def score_all(
 
 def score_numbers(
     flow: Flow | Mixture | ColumnsModel,
-    encoder: TableEncoder | CellEncoder,
+    encoder: FlowEncoder | CellEncoder,
     numbers: Numbers,
     *,
     observed_only: bool = False,

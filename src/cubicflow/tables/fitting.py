@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from cubicflow.advice import Advice
@@ -18,25 +17,27 @@ from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
-from cubicflow.tables.encoder import TableEncoder
 from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.likelihood import ROWS_AT_ONCE, Mean
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader, plain_numbers
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import find_atoms
+from cubicflow.tables.model.flow_encoder import ROWS_AT_ONCE, FlowEncoder, check_numbers
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import plain_numbers
 from cubicflow.tables.model.rules import described_rules
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.kept_constraints import learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
+from cubicflow.tables.run.means import Mean
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
 from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.table_error import TableError
 from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
@@ -130,11 +131,16 @@ def fit_table(
         )
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     requested: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
-    requested |= {"spool": temporary, "atoms": model != "flow", "leave_out_identifiers": True}
+    requested |= {"spool": temporary, "leave_out_identifiers": True}
     found = infer(table, **requested)
     requested_model = model
     model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
-    if model == "flow":  # training rows are complete; rows to score may have missing values
+    if model == "flow":
+        try:
+            check_flow(found)
+        except TableError as error:
+            raise error.about(table.name) from None
+        # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(
@@ -236,27 +242,40 @@ def suited_model(found: Inferred) -> str:
     """Return the default model of a table: ``"flow"`` if all columns are real and complete, without atoms, circles and
     copies of columns, else ``"columns"``.
     """
-    reals = [column for column in found.schema.model if not column.counts_mass and not column.is_circle]
-    if found.gaps or len(reals) < len(found.schema.model):
+    columns = found.schema.model
+    if found.gaps or any(column.counts_mass for column in columns):
         return "columns"
-    y = [plain_numbers(column, _column(found, column.name)) for column in reals]
-    has_copies = bool(find_copies(reals, np.column_stack(y)))
-    return "columns" if has_copies or any(len(find_atoms(each)) for each in y) else "flow"
+    try:
+        check_flow(found)
+    except TableError:
+        return "columns"
+    y = np.column_stack([_sampled(found, column) for column in columns])
+    return "columns" if find_copies(columns, y) else "flow"
 
 
-def _column(found: Inferred, name: str) -> pa.Array:
-    return found.sample.column(name).combine_chunks()
+def check_flow(found: Inferred) -> None:
+    """Raise TableError for a column that a flow cannot model: one that does not hold numbers, or one with atoms."""
+    check_numbers(found.schema.model)
+    for column in found.schema.model:
+        if not column.counts_mass and len(atoms := find_atoms(_sampled(found, column))):
+            raise TableError(
+                f"column {column.name!r} is {column.kind}, but {atoms[0]:g} repeats in it, and a flow gives no single "
+                "value a probability; fit a model of columns",
+                model="columns",
+            )
+
+
+def _sampled(found: Inferred, column: Column) -> Floats:
+    """Return the plain numbers of a column in a sample of training rows, without missing values."""
+    y = plain_numbers(column, found.sample.column(column.name).combine_chunks())
+    return y[~np.isnan(y)]
 
 
 def prepare_flow(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
     """Return a flow of the encoded columns, its rows and its training settings."""
-    if circles := [column.name for column in found.schema.model if column.is_circle]:
-        raise TableError(
-            f"column {some(circles)} is circular, which a flow cannot model; fit a model of columns", model="columns"
-        )
-    encoder = TableEncoder(found.schema)
+    encoder = FlowEncoder(found.schema)
     rows = load_parts(found.table, encoder, found.split, missing, found.rows, folder)
     return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())
 
@@ -265,9 +284,8 @@ def prepare_columns(
     found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
 ) -> Prepared:
     """Return a model of columns, its encoder, its rows and its training settings."""
-    reader = PlainReader(found.schema)
-    numbers, chosen = load_numbers(found.table, reader, found.split, missing, found.rows, folder)
-    training = split_numbers(reader, np.asarray(numbers[chosen[0].numpy()]))
+    numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, folder)
+    training = split_numbers(found.schema, np.asarray(numbers[chosen[0].numpy()]))
     encoder = CellEncoder.learn(found.schema, *training)
     model = suited_columns_model(encoder, training.y, seed, settings)
     copies = copy_constraints(found.schema, training.y, encoder.rules)
@@ -336,7 +354,7 @@ def suited_settings(rows: int) -> dict[str, Any]:
     }
 
 
-def suited_flow(encoder: TableEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
+def suited_flow(encoder: FlowEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
     """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for this many rows."""
     chosen = {**suited_settings(rows), **settings}
     with seeded(seed):

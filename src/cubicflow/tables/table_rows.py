@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.row_summary import ContentDigest
-from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order, derive_seed
-from cubicflow.tables.encoder import Numbers, TableEncoder
-from cubicflow.tables.model.cell_encoder import CellEncoder, PlainReader
+from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order
+from cubicflow.seeds import Stream, derive_seed, scramble
+from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.file_checks import changed
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.schema.split import PARTS, Split, scramble
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.split import PARTS, Split
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
 MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
-NOISE = 11  # key that separates this noise from other random numbers of the same seed
 
 
 class TableRows(IndexedRows):
@@ -36,7 +38,7 @@ class TableRows(IndexedRows):
     A row that is taken by number always has the same noise, so a validation score does not fluctuate.
     """
 
-    def __init__(self, encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64]) -> None:
+    def __init__(self, encoder: FlowEncoder | CellEncoder, numbers: NDArray[np.float64]) -> None:
         self.encoder = encoder
         self.numbers = numbers
         self.num_rows = len(numbers)
@@ -44,7 +46,9 @@ class TableRows(IndexedRows):
 
     def take(self, rows: Tensor) -> Batch:
         places = rows.numpy()
-        columns = np.arange(self.encoder.mass_features, dtype=np.uint64)
+        if not self.encoder.noise_features:
+            return self._encode(self.numbers[places])
+        columns = np.arange(self.encoder.noise_features, dtype=np.uint64)
         keys = places.astype(np.uint64)[:, None] * np.uint64(len(columns) + 1) + columns
         noise = ((scramble(keys) >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
         return self._encode(self.numbers[places], noise)
@@ -57,15 +61,15 @@ class TableRows(IndexedRows):
         for group in range(first - first % group_batches, last, group_batches):
             stop = min(group + group_batches, last)
             part = rows[group * order.batch_size : stop * order.batch_size]
-            generator = np.random.default_rng(derive_seed(order.seed, NOISE, epoch, group))
+            generator = np.random.default_rng(derive_seed(order.seed, Stream.NOISE, epoch, group))
             encoded = self._encode(self.numbers[part], self.encoder.noise(len(part), generator))
             for i in range(max(first, group), stop):
                 place = slice((i - group) * order.batch_size, (i - group + 1) * order.batch_size)
                 yield Batch(*(None if piece is None else piece[place][order.share] for piece in encoded))  # type: ignore[arg-type] # x is never None
 
-    def _encode(self, numbers: NDArray[np.float64], noise: NDArray[np.float64]) -> Batch:
-        y, context, weights = split_numbers(self.encoder, numbers)
-        x, context = self.encoder.training_inputs(y, context, noise)
+    def _encode(self, numbers: NDArray[np.float64], noise: NDArray[np.float64] | None = None) -> Batch:
+        y, context, weights = split_numbers(self.encoder.schema, numbers)
+        x, context = self.encoder.inputs(y, noise), self.encoder.context_inputs(context)
         parts = (None if part is None else torch.from_numpy(part.astype(np.float32)) for part in (x, context, weights))
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
 
@@ -78,7 +82,7 @@ class TableRows(IndexedRows):
 
     def plain(self, first: int, last: int) -> Numbers:
         """Return the rows ``first`` to ``last`` of this part as plain numbers, for scoring."""
-        return split_numbers(self.encoder, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
+        return split_numbers(self.encoder.schema, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 class SplitRows(NamedTuple):
@@ -90,33 +94,33 @@ class SplitRows(NamedTuple):
 
 
 def load_parts(
-    table: Table, encoder: TableEncoder, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
+    table: Table,
+    encoder: FlowEncoder | CellEncoder,
+    split: Split,
+    missing: Missing | str,
+    rows: int,
+    folder: Path | None = None,
 ) -> SplitRows:
-    """Read a table of ``rows`` complete rows into memory or, if it is large, into a temporary file in ``folder``.
-
-    The file has no name. The system deletes it when the process ends, even by a crash.
-    """
-    numbers, chosen = load_numbers(table, encoder, split, missing, rows, folder)
-    return parts_of(encoder, numbers, chosen)
+    """Read the parts of a table of ``rows`` rows, as :func:`load_numbers` does."""
+    return parts_of(encoder, *load_numbers(table, encoder.schema, split, missing, rows, folder))
 
 
-def parts_of(encoder: TableEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
+def parts_of(encoder: FlowEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
     """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
     everything = TableRows(encoder, numbers)
     return SplitRows(*(everything.part(rows) for rows in chosen))
 
 
 def load_numbers(
-    table: Table,
-    encoder: TableEncoder | PlainReader,
-    split: Split,
-    missing: Missing | str,
-    rows: int,
-    folder: Path | None = None,
+    table: Table, schema: Schema, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
 ) -> tuple[NDArray[np.float64], list[Tensor]]:
-    """Return the plain numbers (rows, D + C + weight) of a table, and the row numbers of each part."""
-    columns = encoder.schema.check(table, weights=True)
-    shape = rows, encoder.features + encoder.context_features + (encoder.schema.weights is not None)
+    """Return the plain numbers (rows, D + C + weight) of a table, and the row numbers of each part.
+
+    The numbers are in memory or, if there are many, in a temporary file in ``folder``. The file has no name. The system
+    deletes it when the process ends, even by a crash.
+    """
+    reader, columns = PlainRows(schema), schema.check(table, weights=True)
+    shape = rows, len(schema.model) + len(schema.context) + (schema.weights is not None)
     if math.prod(shape) <= MOST_IN_MEMORY:
         numbers: NDArray[np.float64] = np.empty(shape)
     else:
@@ -128,7 +132,7 @@ def load_numbers(
         stop = filled + len(piece.numbers)
         if stop > rows:
             break
-        read = encoder.read(piece.batch, weights=True)
+        read = reader.read(piece.batch, weights=True)
         numbers[filled:stop] = np.column_stack([part for part in read if part is not None])
         labels[filled:stop] = split.parts_of(piece.numbers)
         filled = stop
@@ -137,8 +141,8 @@ def load_numbers(
     return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
 
 
-def split_numbers(encoder: TableEncoder | PlainReader, numbers: NDArray[np.float64]) -> Numbers:
+def split_numbers(schema: Schema, numbers: NDArray[np.float64]) -> Numbers:
     """Split plain numbers (N, D + C + weight) into y, context and weights."""
-    ends = encoder.features, encoder.features + encoder.context_features
+    ends = len(schema.model), len(schema.model) + len(schema.context)
     y, context, weights = np.split(numbers, ends, axis=1)
-    return Numbers(y, context if encoder.context_features else None, weights[:, 0] if weights.shape[1] else None)
+    return Numbers(y, context if schema.context else None, weights[:, 0] if weights.shape[1] else None)

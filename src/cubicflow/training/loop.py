@@ -15,9 +15,10 @@ import torch
 
 from cubicflow.advice import Advice
 from cubicflow.data.as_rows import as_rows
-from cubicflow.data.rows import NoColumns, Order, Rows, derive_seed, endless
+from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.progress import Progress, make_progress
+from cubicflow.seeds import Stream, derive_seed
 from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
@@ -25,20 +26,19 @@ from cubicflow.training.errors import NonFiniteLossError, TrainingError, Trainin
 from cubicflow.training.fit_checks import check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
-from cubicflow.training.parts import parts
 from cubicflow.training.randomness import random_state_kept
 from cubicflow.training.records import RunResult
 from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
+from cubicflow.training.step_hook import step_hook
 from cubicflow.training.validation import Validation
 
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
 READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waiting for the device
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
-INITIALISE, STEP = 3, 4  # keys that separate the random streams of one seed
 
 
 @dataclass
@@ -157,7 +157,7 @@ def fit(
             try:
                 result = train_to_the_end(step, rows, held_out, folder, display, interrupts)
             finally:
-                step.weights.release()
+                step.weights.unflatten()
         # The handlers are removed by now, so a signal that arrived during the last step is not lost.
         if interrupts.received is not None:
             finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
@@ -196,12 +196,12 @@ def train_to_the_end(
     if not resumed:
         first = next(batches)
         batches = itertools.chain([first], batches)
-        with step.randomness.seeded(derive_seed(config.seed, INITIALISE, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.INITIALISE, processes.rank)):
             step.initialise(first.to(processes.device, step.dtype))
         if folder is not None:
             folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
 
-    take_step = parts.repeated(step, display.notify)
+    take_step = step_hook.prepared_step(step, display.notify)
     validation = None if held_out is None else Validation(state, held_out, display.notify)
     began = time.monotonic() - state.elapsed
     saved = logged = time.monotonic()
@@ -219,7 +219,7 @@ def train_to_the_end(
         batch = next(batches).to(processes.device, step.dtype)  # x (B / processes, D), context (., C), weights (.,)
         ema_weight = averaging_weight(config.average_decay or 0.0, state.step)
         step.set_rates(learning_rate(config, state.step, state.elapsed), ema_weight)
-        with step.randomness.seeded(derive_seed(config.seed, STEP, state.step, processes.rank)):
+        with step.randomness.seeded(derive_seed(config.seed, Stream.STEP, state.step, processes.rank)):
             take_step(batch)
         state.step += 1
         if state.step == first_step + 1:  # it compiles kernels and captures graphs, so it is reported apart
@@ -311,7 +311,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
     On a GPU, more steps may have been taken before the loop read ``failed_at``. None of them changed a weight, so the
     state is that of the failed step: the checkpoint is good, and its batch and its random numbers are drawn again.
     """
-    step = state.parts
+    step = state.training_step
     number = int(step.failed_at)
     state.step = number + 1
     step.count.fill_(state.step)
@@ -320,7 +320,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
         folder.save(state.tensors(), state.numbers())
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
     batch = next(endless(rows, order, number)).to(step.processes.device, step.dtype)
-    with step.randomness.seeded(derive_seed(order.seed, STEP, number, order.rank)):
+    with step.randomness.seeded(derive_seed(order.seed, Stream.STEP, number, order.rank)):
         cause = likely_cause(step, batch)
     return NonFiniteLossError(f"the loss of step {number} is not finite. Likely cause: {cause}. {kept}.")
 

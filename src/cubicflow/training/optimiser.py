@@ -28,7 +28,7 @@ class Weights:
         """Return views of tensors like ``tensors``, one with the shape of each parameter."""
         return list(tensors)
 
-    def forget_gradients(self) -> None:
+    def zero_grad(self) -> None:
         """Remove old gradients, so that the next backward pass does not add to them."""
         for param in self.params:
             param.grad = None
@@ -37,11 +37,11 @@ class Weights:
         """Return a gradient for each of ``tensors``: zeros if the parameter has none. The caller may overwrite them."""
         return [torch.zeros_like(param) if param.grad is None else param.grad for param in self.params]
 
-    def written(self) -> None:
+    def bump_versions(self) -> None:
         """Tell autograd that ``tensors`` were changed. Does nothing here: the tensors are the parameters' own
         memory."""
 
-    def release(self) -> None:
+    def unflatten(self) -> None:
         """Give each parameter its own memory after the last step. Does nothing here: each parameter already has its own
         memory."""
 
@@ -69,8 +69,8 @@ class Adam:
         }
 
     @torch.no_grad()
-    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, void: Tensor) -> None:
-        """Take one step in place. If ``void`` is true, nothing changes."""
+    def update(self, gradients: Sequence[Tensor], learning_rate: Tensor, skip: Tensor) -> None:
+        """Take one step in place. If ``skip`` is true, nothing changes."""
         (count,), means, squares = self.moments.values()
         steps, rate = count.double() + 1, learning_rate.double()
         mean_weight, square_weight = 1 - BETA1**steps, 1 - self.beta2**steps  # bias correction: the moments start at 0
@@ -80,8 +80,8 @@ class Adam:
             direction = (new_mean / mean_weight) / ((new_square / square_weight).sqrt() + EPSILON)
             moved = tensor * (1 - rate * self.weight_decay) - rate * direction
             for old, new in ((tensor, moved), (mean, new_mean), (square, new_square)):
-                old.copy_(torch.where(void, old, new))
-        count += (~void).to(count.dtype)
+                old.copy_(torch.where(skip, old, new))
+        count += (~skip).to(count.dtype)
 
 
 class Averages:
@@ -123,7 +123,7 @@ class Averages:
             kept = tensor.clone()
             tensor.copy_(average)
             average.copy_(kept)
-        self.weights.written()
+        self.weights.bump_versions()
 
 
 class RunningStatistics:

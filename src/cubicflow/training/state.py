@@ -21,7 +21,7 @@ class TrainingState(RunNumbers):
     Random numbers and the order of the rows are functions of the seed and the step, so they are not part of the state.
 
     Attributes:
-        parts: the training step, with its flow, weights, optimiser and averages.
+        training_step: the training step, with its flow, weights, optimiser and averages.
         best: the flow's tensors at the best step, by the names of its state dict.
         best_tensors: the trained weights among them, in the layout of the step's weights: few tensors to copy.
         others: the names of the rest, such as buffers.
@@ -31,7 +31,7 @@ class TrainingState(RunNumbers):
 
     def __init__(self, step: Step) -> None:
         super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, math.inf)
-        self.parts = step
+        self.training_step = step
         self.best_tensors = [tensor.clone() for tensor in step.weights.tensors]
         views = dict(zip(map(id, step.weights.params), step.weights.by_param(self.best_tensors), strict=True))
         params = {name: views.get(id(param)) for name, param in step.flow.named_parameters(remove_duplicate=False)}
@@ -46,7 +46,7 @@ class TrainingState(RunNumbers):
     def keep(self, weights: WeightsKind) -> None:
         """Copy the flow's tensors, with these weights, to ``best``, and record the step and the kind of weights."""
         self.best_step, self.best_weights = self.step, weights
-        step = self.parts
+        step = self.training_step
         with step.averages.in_place() if step.averages is not None and weights == AVERAGED else nullcontext():
             for best, tensor in zip(self.best_tensors, step.weights.tensors, strict=True):
                 best.copy_(tensor)
@@ -65,13 +65,13 @@ class TrainingState(RunNumbers):
         Several tensors under one name are saved as one vector, which does not depend on the memory layout of the
         weights.
         """
-        parts = self.parts
-        tensors = {f"flow.{name}": [value] for name, value in parts.flow.state_dict().items()}
+        step = self.training_step
+        tensors = {f"flow.{name}": [value] for name, value in step.flow.state_dict().items()}
         tensors |= {f"best.{name}": [value] for name, value in self.best.items()}
-        if parts.averages is not None:
-            tensors["average"] = parts.averages.tensors
-        tensors |= {f"optimiser.{name}": values for name, values in parts.adam.moments.items()}
-        return {**tensors, "step.count": [parts.count], "step.loss_sum": [parts.loss_sum]}
+        if step.averages is not None:
+            tensors["average"] = step.averages.tensors
+        tensors |= {f"optimiser.{name}": values for name, values in step.adam.moments.items()}
+        return {**tensors, "step.count": [step.count], "step.loss_sum": [step.loss_sum]}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the checkpoint, one for each name."""
@@ -111,4 +111,5 @@ class TrainingState(RunNumbers):
 
     def refresh(self) -> None:
         """Reload the flow's state dict: some layers keep values that are derived from it."""
-        self.parts.flow.load_state_dict(self.parts.flow.state_dict())
+        flow = self.training_step.flow
+        flow.load_state_dict(flow.state_dict())

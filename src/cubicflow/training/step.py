@@ -23,8 +23,8 @@ from cubicflow.training.distributed import Processes
 from cubicflow.training.errors import TrainingError
 from cubicflow.training.losses import Loss, is_one_pass
 from cubicflow.training.optimiser import Averages, RunningStatistics
-from cubicflow.training.parts import parts
 from cubicflow.training.randomness import Randomness
+from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
@@ -73,8 +73,8 @@ class Step:
         self.dtype = params[0].dtype
         self.learning_rate = torch.zeros((), dtype=torch.float32, device=processes.device)
         self.averaging_weight = torch.zeros((), dtype=self.dtype, device=processes.device)
-        self.weights = parts.weights(params)
-        self.adam = parts.adam(self.weights, config.beta2, config.weight_decay)
+        self.weights = step_hook.weights(params)
+        self.adam = step_hook.adam(self.weights, config.beta2, config.weight_decay)
         self.averages = None if config.average_decay is None else Averages(self.weights)
         self.statistics = RunningStatistics(flow)
         self.randomness = Randomness(flow, processes.device, known_loss=is_one_pass(loss))
@@ -92,7 +92,7 @@ class Step:
 
     def __call__(self, batch: Batch) -> None:
         """Take a step. ``batch`` is this process's share of a global batch."""
-        self.weights.forget_gradients()
+        self.weights.zero_grad()
         statistics = self.statistics.copy()
         with float32_products(self.config.precision != "float32", self.processes.device), self.passes():
             share = self.share_of_loss(batch)
@@ -112,8 +112,8 @@ class Step:
 
         failed = self.failed_at >= 0
         bad = ~torch.isfinite(loss + norm) | failed
-        self.adam.update(gradients, self.learning_rate, void=bad)
-        self.weights.written()
+        self.adam.update(gradients, self.learning_rate, skip=bad)
+        self.weights.bump_versions()
         self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)

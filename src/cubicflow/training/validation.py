@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import torch
 
-from cubicflow.data.rows import Batch, Rows, derive_seed
+from cubicflow.data.rows import Batch, Rows
 from cubicflow.nets.precision import float32_products
+from cubicflow.seeds import Stream, derive_seed
 from cubicflow.training.losses import is_one_pass
-from cubicflow.training.parts import parts
 from cubicflow.training.records import AVERAGED, RAW, WeightsKind
 from cubicflow.training.state import TrainingState
+from cubicflow.training.step_hook import step_hook
 
 BATCH_ROWS = 2_048
 GPU_BATCH_ROWS = 32_768  # at most; small batches waste a GPU, and the activations of larger ones leave its cache
-VALIDATE = 5  # key of the random stream of a batch, beside those of the loop
 NAMES: dict[WeightsKind, str] = {RAW: "validation_loss", AVERAGED: "validation_loss_averaged"}
 
 
@@ -33,8 +33,8 @@ class Validation:
 
     def __init__(self, state: TrainingState, rows: Rows, notify: Callable[[str], None]) -> None:
         self.state, self.rows = state, rows
-        self.step = step = state.parts
-        self.sums = parts.validation_sums(step, notify)
+        self.step = step = state.training_step
+        self.sums = step_hook.prepared_validation(step, notify)
         # A user's loss may keep a graph, which needs far more memory: use the small batch.
         large = step.processes.device.type == "cuda" and is_one_pass(step.loss)
         self.batch_rows = even_size(rows.num_rows, GPU_BATCH_ROWS) if large else BATCH_ROWS
@@ -66,7 +66,7 @@ class Validation:
         total = torch.zeros(2, dtype=torch.float64, device=step.processes.device)
         for i, part in enumerate(self.rows.in_order(self.batch_rows)):
             if i % step.processes.size == step.processes.rank:
-                seeded = step.randomness.seeded(derive_seed(step.config.seed, VALIDATE, i))
+                seeded = step.randomness.seeded(derive_seed(step.config.seed, Stream.VALIDATION, i))
                 with seeded, float32_products(tf32=False, device=step.processes.device):
                     total += self.sums(part.to(step.processes.device, step.dtype))
         step.flow.train()

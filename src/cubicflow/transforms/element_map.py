@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cubicflow import splines
-from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import FAMILIES, family_names, find_family

@@ -109,16 +109,20 @@ def _from_arguments(arguments: tuple[Any, ...]) -> Halves:
     return Halves(first, second, restore, None if slices[0] is None else (slices[0], slices[1]))
 
 
-class _Split(torch.autograd.Function):
+class _Exchange(torch.autograd.Function):
+    """A function of tensors, followed by the arguments of halves."""
+
     generate_vmap_rule = True
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.halves = _from_arguments(inputs[-5:])
+
+
+class _Split(_Exchange):
+    @staticmethod
     def forward(x: Tensor, *halves: Any) -> tuple[Tensor, Tensor]:
         return _split(x, _from_arguments(halves))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = _from_arguments(inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, grad_first: Tensor, grad_second: Tensor) -> tuple[Tensor | None, ...]:
@@ -129,16 +133,10 @@ class _Split(torch.autograd.Function):
         return split(tangent, ctx.halves)
 
 
-class _Join(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _Join(_Exchange):
     @staticmethod
     def forward(first: Tensor, second: Tensor, *halves: Any) -> Tensor:
         return _join(first, second, _from_arguments(halves))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.halves = _from_arguments(inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

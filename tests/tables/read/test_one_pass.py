@@ -57,7 +57,13 @@ def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
     path = write(tmp_path, TEXT.encode())
     opened.clear()
     fit_table(
-        path, tmp_path / "run", model="flow", settings={"num_layers": 1, "hidden_features": 4}, steps=2, progress=False
+        path,
+        tmp_path / "run",
+        TableOptions(context=("word",)),
+        model="flow",
+        settings={"num_layers": 1, "hidden_features": 4},
+        steps=2,
+        progress=False,
     )
     assert opened["parsed"] == 1
     assert opened["t.csv"] == 2
@@ -101,7 +107,7 @@ def test_a_fit_reads_other_kinds_once(
         monkeypatch.setattr(module, name, partial(count, module.__name__, getattr(module, name)))
     opened.clear()
     small: dict[str, Any] = {"model": "flow", "settings": {"num_layers": 1, "hidden_features": 4}, "steps": 2}
-    fit_table(where, tmp_path / "run", **small, progress=False)
+    fit_table(where, tmp_path / "run", TableOptions(context=("word",)), **small, progress=False)
     reader = {"xlsx": "openpyxl", "jsonl": "pyarrow.json", "sqlite": "sqlite3", "duckdb": "duckdb"}.get(kind)
     assert counts == ({} if reader is None else {reader: 1})
     assert opened.get("parsed", 0) == (kind == "stdin")

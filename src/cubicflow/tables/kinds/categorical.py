@@ -1,22 +1,14 @@
-"""Categorical columns: words, or numbers that the user declares categorical. The likelihood counts each word's mass.
-
-A flow sees each word as an interval of the real line, so the words need an order. Words with similar rows should be
-neighbours. Each word has a vector: the mean rank, over the word's rows, of each ordered column. The first principal
-direction of these vectors orders the words. A table without ordered columns orders words by frequency.
-"""
+"""Categorical columns: words, or numbers that the user declares categorical. The likelihood counts each word's mass."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import LONG_WHOLE, NOT_DECIMAL, Floats, fits, is_text, type_name
+from cubicflow.tables.arrow_types import LONG_WHOLE, NOT_DECIMAL, fits, is_text, type_name
 from cubicflow.tables.kinds.column import Column, Evidence, Facts, Role, cannot_be
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.table_error import TableError, some
@@ -50,27 +42,7 @@ class Categorical(Levelled):
         is_inferred_text = is_text(self.arrow_type) and not seen.kind_was_requested
         hint = _near_numbers(seen.facts.sorted_distinct()) if is_inferred_text else None
         notes = [f"{self.name!r} is read as words: {hint}"] if hint else []
-        return self._in_best_order(seen.sample, seen.others) if self.role == "model" else self, notes
-
-    def _in_best_order(self, sample: pa.Table, others: Sequence[Column]) -> Self:
-        codes = self.encode(sample.column(self.name).combine_chunks()).astype(np.int64)
-        rows = np.bincount(codes, minlength=len(self.levels)).astype(np.float64)
-        position = -rows  # the most frequent word comes first
-        if others:
-            means = np.stack([_mean_ranks(other, sample, codes, rows) for other in others], axis=1)
-            direction = np.linalg.svd(np.sqrt(rows)[:, None] * means, full_matrices=False)[2][0]
-            direction *= np.sign(direction[np.abs(direction).argmax()]) or 1.0
-            position = np.where(rows > 0, means @ direction, np.inf)  # words outside the sample come last
-        order = sorted(range(len(self.levels)), key=lambda i: (float(position[i]), i))
-        return replace(self, levels=tuple(self.levels[i] for i in order))
-
-
-def _mean_ranks(other: Column, sample: pa.Table, codes: NDArray[np.int64], rows: Floats) -> Floats:
-    """Return the mean rank, in (-0.5, 0.5), of another column's values over the rows of each word."""
-    y = other.encode(sample.column(other.name).combine_chunks())
-    _, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
-    ranks = ((np.cumsum(counts) - counts / 2) / len(y) - 0.5)[inverse]  # ties share their mean rank
-    return np.bincount(codes, weights=ranks, minlength=len(rows)) / np.maximum(rows, 1)
+        return self, notes
 
 
 def _near_numbers(words: Sequence[str]) -> str | None:

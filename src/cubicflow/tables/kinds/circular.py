@@ -34,7 +34,6 @@ class CircularColumn(Column):
     """A column whose plain numbers lie on a circle."""
 
     is_circle: ClassVar[bool] = True
-    mapped_roles: ClassVar[tuple[Role, ...]] = ()
 
     @property
     @abstractmethod
@@ -147,14 +146,6 @@ class Circular(Real, CircularColumn):
         value = super()._value(units)
         return float(self.wrapped(np.array([value]))[0]) if self.ends[0] <= value < self.ends[1] else value
 
-    @property
-    def context_width(self) -> int:
-        return 2
-
-    def context(self, array: pa.Array) -> Floats:
-        low, high = self.ends
-        return cosine_and_sine((self.encode(array) - low) / (high - low))
-
 
 @dataclass(frozen=True, kw_only=True)
 class CircularSteps(Gridded, CircularColumn):
@@ -196,13 +187,6 @@ class CircularSteps(Gridded, CircularColumn):
     def decimals(self) -> int | None:
         return None if pa.types.is_integer(self.arrow_type) else self.grid.decimals
 
-    @property
-    def context_width(self) -> int:
-        return 2
-
-    def context(self, array: pa.Array) -> Floats:
-        return cosine_and_sine((self.encode(array) + 0.5) / self.grid.count)
-
     def check(self) -> None:
         super().check()
         if self.grid.count > MOST_STEPS:
@@ -228,8 +212,3 @@ def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
     origin, turn = round(low), round(high) - round(low)
     step = math.gcd(seen.step, turn, seen.origin - origin)
     return Grid(origin, step, seen.decimals, turn // step) if turn // step <= MOST_STEPS else None
-
-
-def cosine_and_sine(turns: Floats) -> Floats:
-    """Return the context features of points on a circle, given in turns: (N,) -> (N, 2)."""
-    return np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], axis=1)

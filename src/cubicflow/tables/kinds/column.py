@@ -45,11 +45,9 @@ class Evidence(NamedTuple):
 
     facts: Facts
     sample: pa.Table
-    others: Sequence[Column]  # ordered columns of the table
     kind_was_requested: bool  # whether the user named the kind
     transform: str | None
     bounds: Bounds | None
-    atoms: bool = False  # whether the model can give single values a probability
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,13 @@ class Column(ABC):
     2. :meth:`encode` turns values into numbers y: a code for each step or level, or the value itself. :meth:`decode`
        turns y back into values. ``map`` takes y (code + u for a code, with noise u in (0, 1)) to the real line.
     3. The likelihood counts the probability of a code if ``counts_mass`` is true, and a density per unit otherwise;
-       :meth:`describe` states which. A column with the role ``"context"`` gives :meth:`context` features instead.
+       :meth:`describe` states which.
     4. :meth:`to_json` writes the column to a run folder. :meth:`from_json` reads the column and checks every field.
 
     Attributes:
         type: the name of the arrow type.
         role: ``"model"``, ``"context"``, ``"weights"``, ``"constant"`` or ``"dropped"``.
-        map: the map from y to the flow's numbers; None if the flow does not see the column.
+        map: the map from y to the flow's numbers, whose limits are hard limits; None for a column without a map.
     """
 
     kind: ClassVar[str]
@@ -82,7 +80,6 @@ class Column(ABC):
     is_circle: ClassVar[bool] = False  # whether the two ends of the range are the same point
     accepts_type: ClassVar[TypeTest] = staticmethod(is_readable)
     json_parsers: ClassVar[Parsers] = {}  # parsers of the fields that only this kind has
-    mapped_roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")  # roles that need a map
 
     name: str
     type: str
@@ -208,15 +205,6 @@ class Column(ABC):
             raise TableError(f"column {self.name!r} has no map")
         return self.map
 
-    @property
-    def context_width(self) -> int:
-        """The number of context features."""
-        return 1
-
-    def context(self, array: pa.Array) -> Floats:
-        """Return the context features (N, context_width): the midpoint of each value's step, mapped to the flow."""
-        return self.needed_map.forward(self.encode(array) + 0.5 * self.counts_mass)[0][:, None]
-
     def describe(self) -> str:
         """Return a phrase for the user: the role of the column in the likelihood, such as "weight of the row"."""
         if self.role == "context":
@@ -278,8 +266,6 @@ class Column(ABC):
         """Raise ValueError if the fields read from JSON contradict each other."""
         if not type(self).accepts_type(self.arrow_type):
             raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
-        if self.map is None and self.role in self.mapped_roles:
-            raise ValueError("the map is missing")
 
 
 class Quantity(Column):

@@ -28,7 +28,6 @@ class Constant(Column):
     kind: ClassVar[str] = "constant"
     roles: ClassVar[tuple[Role, ...]] = ("constant",)
     counts_mass: ClassVar[bool] = False
-    mapped_roles: ClassVar[tuple[Role, ...]] = ()
     json_parsers: ClassVar[Parsers] = {"value": _parse_value}
 
     value: Level
@@ -82,7 +81,6 @@ class Dropped(Column):
 
     kind: ClassVar[str] = "dropped"
     roles: ClassVar[tuple[Role, ...]] = ("dropped",)
-    mapped_roles: ClassVar[tuple[Role, ...]] = ()
     likelihood_term = "left out"
 
     @classmethod

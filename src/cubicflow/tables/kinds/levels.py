@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, exact_cast, floats, shown, type_name, words_as
-from cubicflow.tables.kinds.column import Bounds, Column, Facts, Level, Parsers, Role
-from cubicflow.tables.maps import CodeCounts, Histogram, histogram_of_levels
+from cubicflow.tables.kinds.column import Column, Facts, Level, Parsers, Role
 from cubicflow.tables.table_error import TableError, listed
 
 MOST_JSON_LEVELS = 1 << 16
@@ -33,7 +32,6 @@ class Levelled(Column):
 
     is_list: ClassVar[bool] = True
     is_ordered: ClassVar[bool] = False
-    mapped_roles: ClassVar[tuple[Role, ...]] = ("model",)
     json_parsers: ClassVar[Parsers] = {"levels": _parse_levels}
 
     levels: tuple[Level, ...]
@@ -46,13 +44,6 @@ class Levelled(Column):
                 f"column {facts.name!r} holds too many different values to be {cls.kind}; choose another kind"
             )
         return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()))
-
-    def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:  # noqa: ARG002
-        if self.role == "context":  # context features are one-hot and need no map
-            return self
-        rows_per_level = np.zeros(len(self.levels))
-        rows_per_level[counts.codes] = counts.counts
-        return replace(self, map=histogram_of_levels(rows_per_level))
 
     def encode(self, array: pa.Array) -> Floats:
         array = self.read(array)
@@ -89,14 +80,6 @@ class Levelled(Column):
         return self.values(self.levels)
 
     @property
-    def context_width(self) -> int:
-        return len(self.levels)
-
-    def context(self, array: pa.Array) -> Floats:
-        """Return one-hot features (N, number of levels)."""
-        return np.eye(len(self.levels))[self.encode(array).astype(np.int64)]
-
-    @property
     def likelihood_term(self) -> str:
         return f"mass of each of {len(self.levels)} values"
 
@@ -106,9 +89,6 @@ class Levelled(Column):
 
     def check(self) -> None:
         super().check()
-        edges = self.map.edges if isinstance(self.map, Histogram) else ()
-        if self.role in self.mapped_roles and (len(edges) != len(self.levels) + 1 or edges[0] != 0):
-            raise ValueError(f"the map does not fit the {len(self.levels)} levels")
         self.values(self.levels)  # raises if a level is not of the column's type
 
 

@@ -18,7 +18,6 @@ from cubicflow.tables.table_error import TableError
 
 MOST_DIGITS = 8  # decimals of samples; numbers with more decimals are not rounded
 HEAVY = 1000.0  # spreads from the median; with longer tails, standardising would squeeze most values into one point
-SPIKE = 0.05  # share of the rows; no flow can follow the density of a value with a larger share
 
 
 def _parse_decimals(decimals: Any) -> Any:
@@ -61,9 +60,7 @@ class Real(Quantity):
             shape = Scaled("bounded", low=ends[0], high=ends[1])
         else:
             shape, note = self.shape(smallest, largest, values)
-        return replace(self, map=shape), [
-            remark for remark in (note, None if seen.atoms else self._spike(values)) if remark
-        ]
+        return replace(self, map=shape), [note] if note else []
 
     def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
         """Return a default transform, without mean and std, for values in [smallest, largest], and a remark or None.
@@ -76,17 +73,6 @@ class Real(Quantity):
         return Scaled("asinh", centre=centre, scale=spread), (
             f"{self.name!r} has very long tails ({smallest:.3g} to {largest:.3g}, half of the values within "
             f"{spread:.3g} of {centre:.3g}), so it is transformed by asinh"
-        )
-
-    def _spike(self, values: Floats) -> str | None:
-        """Return a warning if many rows share one value, else None."""
-        distinct, counts = np.unique(values, return_counts=True)
-        share = counts.max() / len(values)
-        if share < SPIKE:
-            return None
-        return (
-            f"{share:.0%} of {self.name!r} is exactly {distinct[counts.argmax()]:g}: a density is infinite there, so "
-            "its likelihood means little; consider modelling those rows separately"
         )
 
     def numbers(self, array: pa.Array) -> Floats:

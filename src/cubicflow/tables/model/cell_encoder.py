@@ -9,15 +9,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers, given_columns, table_rows
-from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
 from cubicflow.tables.model.independent import log_alone, read_shares, shares_of
+from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
@@ -26,45 +23,7 @@ MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows
 MOST_STRANGERS = 2048  # most pairs of outcomes that never occur together
 
 
-class PlainReader:
-    """A reader of table rows as plain numbers y, one for each cell.
-
-    :class:`~cubicflow.tables.kinds.column.Column` encodes a value as a code or as the value itself. A missing value is
-    NaN. A value that the column cannot hold, such as an unseen word, is inf.
-    """
-
-    mass_features = 0  # nothing is dequantised
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.columns = schema.model
-        self.features = len(self.columns)
-        self.context_features = len(schema.context)
-
-    def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
-        """Return a batch as plain numbers: NaN for a missing value, inf for a value that its column cannot hold."""
-        for column in self.schema.of_role("constant"):
-            column.encode(_present(batch.column(column.name))[0])  # raises for any value but the constant
-        y = np.column_stack([plain_numbers(column, batch.column(column.name)) for column in self.columns])
-        context = self.read_context(batch) if self.schema.context else None
-        found = None
-        if weights and (weights_column := self.schema.weights) is not None:
-            array = batch.column(weights_column.name)
-            if array.null_count:
-                raise TableError(
-                    f"column {weights_column.name!r} lacks {array.null_count} weights; every row needs one"
-                )
-            found = weights_column.needed_map.forward(weights_column.encode(array))[0]
-            if (found < 0).any():
-                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
-        return Numbers(y, context, found)
-
-    def read_context(self, batch: pa.RecordBatch) -> Floats:
-        """Return the plain numbers (N, C) of the context columns. The batch may lack other columns."""
-        return np.column_stack([plain_numbers(c, batch.column(c.name)) for c in self.schema.context])
-
-
-class CellEncoder(PlainReader):
+class CellEncoder(PlainRows):
     """The conversion between a table with this schema and the cells of a model of its columns.
 
     Plain numbers have their columns in the table's order; cells have them in the model's order.
@@ -150,7 +109,7 @@ class CellEncoder(PlainReader):
 
     # --- plain numbers to cells ---
 
-    def inputs(self, y: Floats) -> Floats:
+    def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:  # noqa: ARG002 - cells need no noise
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
         pairs = zip(self.order, self._places, strict=True)
         return np.concatenate([self.cells[name].encode(y[:, place]) for name, place in pairs], axis=1)
@@ -161,19 +120,6 @@ class CellEncoder(PlainReader):
             return None
         columns = enumerate(self.schema.context)
         return np.concatenate([self.cells[column.name].encode(context[:, i]) for i, column in columns], axis=1)
-
-    def training_inputs(
-        self,
-        y: Floats,
-        context: Floats | None,
-        noise: Floats,  # noqa: ARG002
-    ) -> tuple[Floats, Floats | None]:
-        """Return the cells of plain numbers and of their context, as training uses them."""
-        return self.inputs(y), self.context_inputs(context)
-
-    def noise(self, rows: int, generator: np.random.Generator) -> Floats:  # noqa: ARG002
-        """Return an empty array (rows, 0): a model of columns dequantises no column."""
-        return np.empty((rows, 0))
 
     @property
     def has_dependence(self) -> bool:
@@ -214,7 +160,7 @@ class CellEncoder(PlainReader):
     def _place(self, name: str) -> int:
         return self._places[self.order.index(name)]
 
-    # --- cells to plain numbers and rows ---
+    # --- cells to plain numbers ---
 
     def place_drawn(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
         """Write the plain numbers of drawn outcomes of the model's column i to ``y`` (N, D), and return their cells (N,
@@ -235,22 +181,6 @@ class CellEncoder(PlainReader):
         """
         rule = self._determinants.get(i)
         return drawn if rule is None else rule.nearest_key(drawn)
-
-    def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
-        """Return plain numbers (N, D) as the modelled columns of the table."""
-        return {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
-
-    def decode(self, y: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
-        """Return plain numbers (N, D) as rows with the table's own columns. ``given`` holds the context columns."""
-        return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(y))
-
-    def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
-        """Return the context's plain numbers, and the context columns, of rows that share the values in ``given``."""
-        text, arrays = given_columns(self.schema, given, rows)
-        if text is None:
-            return None, {}
-        context = np.column_stack([column.encode(text.column(column.name)) for column in self.schema.context])
-        return np.repeat(context, rows, axis=0), arrays
 
     # --- JSON ---
 
@@ -278,26 +208,3 @@ class CellEncoder(PlainReader):
         for column in (*schema.model, *schema.context):
             cells[column.name].check(column)
         return encoder
-
-
-def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Return the values of an array that are not missing, and a mask of their places."""
-    missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
-    return (array if not missing.any() else array.filter(pa.array(~missing))), ~missing
-
-
-def plain_numbers(column: Column, array: pa.Array) -> Floats:
-    """Return y of every value of a column: NaN for a missing value, inf for a value that the column cannot hold."""
-    values, present = _present(array)
-    y = np.full(len(array), np.nan)
-    y[present] = column.encode_any(values)
-    return y
-
-
-def with_gaps(column: Column, y: Floats) -> pa.Array:
-    """Return plain numbers as values of the column, with null for NaN."""
-    gaps = np.isnan(y)
-    if not gaps.any():
-        return column.decode(y)
-    values = column.decode(np.where(gaps, y[~gaps][0] if (~gaps).any() else 0.0, y))
-    return pc.if_else(pa.array(gaps), pa.scalar(None, values.type), values)

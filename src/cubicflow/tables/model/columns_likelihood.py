@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.encoder import Numbers, Scored
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import CELL
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import Numbers, Scored
 
 ROWS_AT_ONCE = 1 << 12
 

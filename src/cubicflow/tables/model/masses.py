@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cubicflow.nets.constant_tensor import constant_tensor
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape

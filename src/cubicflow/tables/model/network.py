@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
-from cubicflow.nets.constant_tensor import constant_tensor
 from cubicflow.nets.rng import current_generator
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
 from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks
 from cubicflow.tables.model.masses import (
@@ -336,6 +336,18 @@ class ColumnsModel(nn.Module):
             if i + 1 < len(self.outcomes):
                 hidden = next_column(self._embed(cells[:, None], [self._num_context + i])[:, 0])
         return torch.cat(rows, dim=1)
+
+    def next_cells(self, x: Tensor, uniform: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return an outcome and a place on [0, 1] for every column, given the cells before it: (N, D) and (N, D).
+
+        ``uniform`` has two numbers in [0, 1) for each column, (N, 2 D), in the precision of the result.
+        """
+        cells = self._cells(x, context)
+        hidden, kinds = self._hidden(cells), cells[:, self._num_context :, 0].long()
+        columns = range(len(self.outcomes))
+        drawn = [self.draw(i, hidden[:, i], kinds, uniform[:, 2 * i : 2 * i + 2]) for i in columns]
+        outcomes, places = zip(*drawn, strict=True)
+        return torch.stack(outcomes, dim=1), torch.stack(places, dim=1)
 
     # --- tokens ---
 

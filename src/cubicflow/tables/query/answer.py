@@ -22,8 +22,8 @@ import torch
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.cell_encoder import plain_numbers, with_gaps
 from cubicflow.tables.model.cells import NumberCells
+from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
 from cubicflow.tables.schema.sets import Set

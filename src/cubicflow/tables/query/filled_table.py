@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.arguments import whole_number
+from cubicflow.seeds import derive_seed, fresh_seed
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
-from cubicflow.tables.model.cell_encoder import with_gaps
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.impute import fill_gaps
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.table_error import TableError
@@ -60,7 +61,7 @@ class FilledTable:
                 "filled cells; rename the column"
             )
         self._read = self.table.spooled(self.table.names)
-        self._entropy = int(np.random.default_rng().integers(1 << 62)) if self.seed is None else self.seed
+        self._entropy = fresh_seed() if self.seed is None else self.seed
         try:
             self._filled = [self._fill(k, batch) for k, batch in enumerate(self._read.batches(rows=ROWS))]
         except TableError as error:
@@ -74,8 +75,7 @@ class FilledTable:
         self._count(batch, numbers.y)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
         # one seed for the whole table, a separate stream for each batch
-        stream = np.random.SeedSequence([self._entropy, piece]).generate_state(1, np.uint64)[0]
-        generator = torch.Generator(device).manual_seed(int(stream >> np.uint64(1)))
+        generator = torch.Generator(device).manual_seed(derive_seed(self._entropy, piece) >> 1)
         context = None if numbers.context is None else numbers.context[rows]
         how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
         how["constraints"] = self.fitted.constraints

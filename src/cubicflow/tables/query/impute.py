@@ -22,10 +22,11 @@ import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder, with_gaps
+from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.model.coder import SetCells
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.query.walk import Computed, Particles, Walk

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.model.cell_encoder import with_gaps
+from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import Constraint, LinearConstraint, number_of
 from cubicflow.tables.query.walk import Check, Computed, Walk
 

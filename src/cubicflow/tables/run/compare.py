@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cubicflow.tables.fitted import FittedTable, score_all
-from cubicflow.tables.likelihood import Mean, MeanOfRows
 from cubicflow.tables.read.table import Table
+from cubicflow.tables.run.means import Mean, MeanOfRows
 from cubicflow.tables.schema.split import PARTS
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.tables.schema.split import scramble
+from cubicflow.seeds import scramble
 from cubicflow.tables.table_rows import SplitRows, TableRows
 
 ROWS_AT_ONCE = 1 << 16

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.likelihood import Mean, MeanOfRows
+from cubicflow.tables.run.means import Mean, MeanOfRows
 
 # A gap between training and test rows gives a warning if it is significant and large. Significant: three standard
 # errors of the difference (the ± shown is two), because test rows are few. Large: a quarter of the gain of the training

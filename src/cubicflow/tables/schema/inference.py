@@ -1,7 +1,7 @@
 """Infer the schema of a table: one pass collects facts about all rows, another collects statistics of the training
 rows.
 
-Kinds, words and ranges come from all rows. Every estimated number (means, spreads, histograms, the order of words)
+Kinds, words and ranges come from all rows. Every estimated number (means, spreads, histograms)
 comes from the training rows alone.
 """
 
@@ -156,7 +156,6 @@ def infer(
     split: Split | None = None,
     spool: Path | None = None,
     *,
-    atoms: bool = False,
     leave_out_identifiers: bool = False,
 ) -> Inferred:
     """Infer the schema of a table.
@@ -167,8 +166,6 @@ def infer(
         split: which rows are for training.
         spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
             system's temporary folder.
-        atoms: whether the model gives single values of a real column probabilities of their own; if false, a note names
-            columns with frequent values.
         leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
             names them; if false, such text raises TableError, and such numbers are modelled.
 
@@ -179,13 +176,13 @@ def infer(
     ['categorical', 'stepped']
     """
     try:
-        return _infer(table, options or TableOptions(), split or Split(), spool, atoms, leave_out_identifiers)
+        return _infer(table, options or TableOptions(), split or Split(), spool, leave_out_identifiers)
     except TableError as error:
         raise error.about(table.name) from None
 
 
 def _infer(
-    table: Table, options: TableOptions, split: Split, spool: Path | None, atoms: bool, leave_out_identifiers: bool
+    table: Table, options: TableOptions, split: Split, spool: Path | None, leave_out_identifiers: bool
 ) -> Inferred:
     names = table.names
     options.check_names(names)
@@ -229,12 +226,11 @@ def _infer(
         lacking = f"{survey.dropped} of {read} rows lack a value and are left out, {survey.lost} values in all"
         notes.append(f"{lacking}; the remaining rows may not be representative")
     gaps = {name: facts.gaps for name, facts in survey.facts.items() if facts.gaps}
-    ordered = [c for c in columns.values() if c.role in ("model", "context") and c.is_ordered and c.name not in gaps]
     for name, column in columns.items():
         if column.role != "weights":
-            requested = name in options.kinds, options.transforms.get(name), options.bounds.get(name), atoms
+            requested = name in options.kinds, options.transforms.get(name), options.bounds.get(name)
             sample = survey.sample if name not in gaps else _present(survey.sample, name)
-            columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, ordered, *requested))
+            columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, *requested))
             notes += remarks
     columns = _learn(pieces(table, used, missing), columns, options, split)
     every = [columns.get(name) or Dropped(name, "string", "dropped") for name in names]
@@ -398,6 +394,8 @@ class _Tally:
             array, weights = array.filter(pa.array(~missing)), None if weights is None else weights[~missing]
         self.rows += len(array)
         self.weight += float(len(array) if weights is None else weights.sum())
+        if self.column.is_list:
+            return
         y = self._unmapped.encode(array)
         shape = self.column.map
         if isinstance(shape, Scaled):

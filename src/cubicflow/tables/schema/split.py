@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, read_text, whole_numbers
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_error import TableError
@@ -181,15 +182,6 @@ def _times(table: Table, column: str) -> Floats:
 
 
 # --- samples by row number ---
-
-
-def scramble(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash 64-bit numbers by splitmix64 (Steele, Lea and Flood 2014), a bijection with nearly random outputs."""
-    with np.errstate(over="ignore"):
-        z = number + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
 
 
 class RowSample:

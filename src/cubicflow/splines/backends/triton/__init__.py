@@ -26,7 +26,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from cubicflow.splines.backends.autograd import Pair, differentiable
+from cubicflow.splines.backends.autograd import differentiable
 from cubicflow.splines.calls import calls
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import find_family
@@ -87,14 +87,6 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
     return None
 
 
-def _forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-    result: Pair = _kernels().forward(x, params, spec)
-    return result
-
-
-def _backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-    result: Pair = _kernels().backward(x, params, grad_y, grad_log_slope, spec)
-    return result
-
-
-evaluate = differentiable("triton", _forward, _backward, ("CPU", "CUDA"))
+evaluate = differentiable(
+    "triton", lambda *call: _kernels().forward(*call), lambda *call: _kernels().backward(*call), ("CPU", "CUDA")
+)

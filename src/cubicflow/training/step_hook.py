@@ -1,4 +1,4 @@
-"""The hook of training: parts of a step that a faster implementation can replace, for example by a CUDA graph."""
+"""The hook of training: a step, its weights and its optimiser, which faster versions can replace."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cubicflow.training.step import Step
 
 
-class Parts:
-    """Plain parts of a training step."""
+class StepHook:
+    """The plain training step, and its weights and optimiser."""
 
     def weights(self, params: Sequence[Tensor]) -> Weights:
         """Return the parameters of a flow in the memory layout that steps use."""
@@ -26,14 +26,14 @@ class Parts:
         """Return the optimiser of the weights."""
         return Adam(weights.tensors, beta2, weight_decay)
 
-    def repeated(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
+    def prepared_step(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
         """Return a version of ``step`` for many calls. ``notify`` shows a message to the user."""
         return step
 
-    def validation_sums(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:  # noqa: ARG002
+    def prepared_validation(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:  # noqa: ARG002
         """Return a version of ``step.validation_sums`` for many calls. Each call may overwrite the result of the call
         before it."""
         return step.validation_sums
 
 
-parts = hook("training", Parts)
+step_hook = hook("training", StepHook)

@@ -6,24 +6,24 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.accel.captured_step import FastParts
+from cubicflow.accel.captured_step import FastStepHook
 from cubicflow.accel.flat_weights import FlatWeights, FusedAdam, can_be_flat
 from cubicflow.training import fit
 from cubicflow.training.optimiser import Adam, Weights
-from cubicflow.training.parts import Parts
+from cubicflow.training.step_hook import StepHook
 
 
 @pytest.fixture
-def parts_of(monkeypatch):
-    def choose(parts: Parts) -> None:
-        monkeypatch.setattr("cubicflow.training.step.parts", parts)
-        monkeypatch.setattr("cubicflow.training.loop.parts", parts)
+def use_hook(monkeypatch):
+    def choose(hook: StepHook) -> None:
+        monkeypatch.setattr("cubicflow.training.step.step_hook", hook)
+        monkeypatch.setattr("cubicflow.training.loop.step_hook", hook)
 
     return choose
 
 
-def train(parts_of, parts, **settings):
-    parts_of(parts)
+def train(use_hook, hook, **settings):
+    use_hook(hook)
     torch.manual_seed(0)
     flow = cf.flows.tabular(3, num_layers=2, hidden_features=16, num_bins=5).double()
     x = torch.randn(300, 3, generator=torch.Generator().manual_seed(1)).double()
@@ -31,15 +31,15 @@ def train(parts_of, parts, **settings):
     return flow
 
 
-def test_plain_and_fast_parts_train_alike(parts_of):
-    plain, fast = (train(parts_of, parts, steps=30, validation_fraction=0.0) for parts in (Parts(), FastParts()))
+def test_plain_and_fast_steps_train_alike(use_hook):
+    plain, fast = (train(use_hook, hook, steps=30, validation_fraction=0.0) for hook in (StepHook(), FastStepHook()))
     for mine, theirs in zip(plain.parameters(), fast.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("first", [Parts(), FastParts()], ids=["plain first", "fast first"])
-def test_a_run_resumes_with_other_parts(parts_of, first, tmp_path):
-    second = FastParts() if type(first) is Parts else Parts()
+@pytest.mark.parametrize("first", [StepHook(), FastStepHook()], ids=["plain first", "fast first"])
+def test_a_run_resumes_with_the_other_hook(use_hook, first, tmp_path):
+    second = FastStepHook() if type(first) is StepHook else StepHook()
     calls = iter(range(10**6))
 
     def loss(flow, batch):
@@ -49,9 +49,9 @@ def test_a_run_resumes_with_other_parts(parts_of, first, tmp_path):
 
     settings = {"steps": 30, "validation_fraction": 0.0, "run": tmp_path / "run", "checkpoint_seconds": 0}
     with pytest.raises(RuntimeError, match="machine died"):
-        train(parts_of, first, loss=loss, **settings)
-    resumed = train(parts_of, second, resume=True, **settings)
-    whole = train(parts_of, first, steps=30, validation_fraction=0.0)
+        train(use_hook, first, loss=loss, **settings)
+    resumed = train(use_hook, second, resume=True, **settings)
+    whole = train(use_hook, first, steps=30, validation_fraction=0.0)
     for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
 
@@ -59,7 +59,7 @@ def test_a_run_resumes_with_other_parts(parts_of, first, tmp_path):
 @pytest.mark.parametrize("kind", [Adam, FusedAdam])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_adam_equals_torchs(kind, dtype):
-    """Compare with torch's AdamW in its plain form, one parameter at a time, with a void step in between."""
+    """Compare with torch's AdamW in its plain form, one parameter at a time, with a skipped step in between."""
     torch.manual_seed(0)
     shapes = [(50,)] if kind is FusedAdam else [(50,), (3, 4), ()]
     tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]
@@ -90,13 +90,13 @@ def test_weights_are_the_parameters(kind):
     versions = [param._version for param in params]
     for tensor in weights.tensors:
         tensor.mul_(2)
-    weights.written()
+    weights.bump_versions()
     assert params[0].tolist() == [0, 2, 4]
     assert all(param._version > version for param, version in zip(params, versions, strict=True))
     (params[0].sum() * 3).backward()
     assert torch.cat([part.flatten() for part in weights.gradients()]).tolist() == [3.0] * 3 + [0.0] * 4
-    weights.forget_gradients()
-    weights.release()
+    weights.zero_grad()
+    weights.unflatten()
     assert all(param.grad is None and param._base is None for param in params)
     assert params[1].tolist() == [[2, 2], [2, 2]]
 
@@ -105,4 +105,4 @@ def test_parameters_of_two_kinds_stay_apart():
     one, two = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2).double())
     assert can_be_flat([one])
     assert not can_be_flat([one, two])
-    assert type(FastParts().weights([one, two])) is Weights
+    assert type(FastStepHook().weights([one, two])) is Weights

@@ -1,0 +1,162 @@
+"""Rows of a table as plain numbers, and plain numbers as rows.
+
+The plain number of a value is a code for a step or a word, and the value itself for a real number. It is NaN for a
+missing value, and inf for a value that the column cannot hold, such as an unseen word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError, some
+
+
+class Numbers(NamedTuple):
+    """Rows as plain numbers: ``y`` (N, D), and ``context`` (N, C) and ``weights`` (N,), or None."""
+
+    y: Floats
+    context: Floats | None
+    weights: Floats | None
+
+
+class Scored(NamedTuple):
+    """Scores of rows, from one pass.
+
+    Attributes:
+        log_p: log p of each row given its context, (N,), in nats and in the data's units.
+        terms: log p of every cell given the cells before it, (N, D) in the model's order; None for a flow.
+        baseline: log p of each row under independent columns, (N,); None if it is not known.
+        unseen: which values no training row had, (N, D) in the model's order; None for a flow, which refuses them.
+    """
+
+    log_p: Floats
+    terms: Floats | None = None
+    baseline: Floats | None = None
+    unseen: NDArray[np.bool_] | None = None
+
+
+class PlainRows:
+    """The conversion between rows of a table with this schema and plain numbers.
+
+    >>> from cubicflow.tables import infer
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> rows = PlainRows(infer(in_memory(pa.table({"word": ["a", "b"] * 20, "size": range(40)}))).schema)
+    >>> rows.read(pa.RecordBatch.from_pydict({"word": ["b", "c"], "size": [7, None]})).y.tolist()
+    [[1.0, 7.0], [inf, nan]]
+    >>> rows.decode(np.array([[1.0, 7.0]])).to_pylist()
+    [{'word': 'b', 'size': 7}]
+    """
+
+    noise_features = 0  # columns to which training adds noise
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.columns = schema.model
+        self.features = len(self.columns)
+
+    def noise(self, rows: int, generator: np.random.Generator) -> Floats | None:  # noqa: ARG002
+        """Return the noise that training adds to rows; None if it adds none."""
+        return None
+
+    def numbers_of(self, column: Column, array: pa.Array) -> Floats:
+        """Return the plain numbers of a column's values."""
+        return plain_numbers(column, array)
+
+    def read(self, batch: pa.RecordBatch, *, weights: bool = False) -> Numbers:
+        """Return a batch as plain numbers. Raises TableError for wrong constants and for missing or negative
+        weights."""
+        for column in self.schema.of_role("constant"):
+            column.encode(_present(batch.column(column.name))[0])  # raises for any value but the constant
+        y = np.column_stack([self.numbers_of(column, batch.column(column.name)) for column in self.columns])
+        context = self.read_context(batch) if self.schema.context else None
+        found = None
+        if weights and (weights_column := self.schema.weights) is not None:
+            array = batch.column(weights_column.name)
+            if array.null_count:
+                raise TableError(
+                    f"column {weights_column.name!r} lacks {array.null_count} weights; every row needs one"
+                )
+            found = weights_column.needed_map.forward(weights_column.encode(array))[0]
+            if (found < 0).any():
+                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
+        return Numbers(y, context, found)
+
+    def read_context(self, batch: pa.RecordBatch) -> Floats:
+        """Return the plain numbers (N, C) of the context columns. The batch may lack other columns."""
+        return np.column_stack([self.numbers_of(c, batch.column(c.name)) for c in self.schema.context])
+
+    def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
+        """Return plain numbers (N, D) as the modelled columns of the table."""
+        return {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
+
+    def decode(self, y: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
+        """Return plain numbers (N, D) as rows with the table's own columns. ``given`` holds the context columns."""
+        return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(y))
+
+    def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
+        """Return the context's plain numbers, and the context columns, of rows that share the values in ``given``.
+
+        The numbers are None for a schema without context.
+        """
+        wanted = check_given(self.schema, given)
+        if not wanted:
+            return None, {}
+        text = pa.RecordBatch.from_pydict({name: [str(given[name])] for name in wanted})
+        numbers = np.column_stack([column.encode(text.column(column.name)) for column in self.schema.context])
+        each = pa.array(np.zeros(rows, dtype=np.int64))
+        arrays = {column.name: column.given(text.column(column.name)).take(each) for column in self.schema.context}
+        return np.repeat(numbers, rows, axis=0), arrays
+
+
+def plain_numbers(column: Column, array: pa.Array) -> Floats:
+    """Return the plain number of every value of a column."""
+    values, present = _present(array)
+    y = np.full(len(array), np.nan)
+    y[present] = column.encode_any(values)
+    return y
+
+
+def with_gaps(column: Column, y: Floats) -> pa.Array:
+    """Return plain numbers as values of the column, with null for NaN."""
+    gaps = np.isnan(y)
+    if not gaps.any():
+        return column.decode(y)
+    values = column.decode(np.where(gaps, y[~gaps][0] if (~gaps).any() else 0.0, y))
+    return pc.if_else(pa.array(gaps), pa.scalar(None, values.type), values)
+
+
+def table_rows(schema: Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Return columns as a batch in the table's own order, with the constant columns of the schema added."""
+    every = {**arrays, **{c.name: c.decode(np.zeros(rows)) for c in schema.of_role("constant")}}
+    names = [column.name for column in schema.columns if column.name in every]
+    return pa.RecordBatch.from_arrays([every[name] for name in names], names=names)
+
+
+def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
+    """Return the names of the context columns. Raises TableError unless ``given`` has exactly these names."""
+    wanted = [column.name for column in schema.context]
+    if missing := [name for name in wanted if name not in given]:
+        raise TableError(f"the model is conditional: give a value for {some(missing)}", given={missing[0]: ...})
+    if extra := [name for name in given if name not in wanted]:
+        known = f"of its context columns {some(wanted)} only" if wanted else "of context columns only, and has none"
+        raise TableError(
+            f"{some(extra)} cannot be given: a flow takes values {known}; for conditions on any column, fit a model of "
+            "columns",
+            model="columns",
+        )
+    return wanted
+
+
+def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Return the values of an array that are not missing, and a mask of their places."""
+    missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return (array if not missing.any() else array.filter(pa.array(~missing))), ~missing
