@@ -232,12 +232,12 @@ def test_a_pipe_among_the_inputs(model: FittedTable, tmp_path: Path) -> None:
 def held(model: FittedTable, folder: Path, begun: Path, ended: Path) -> None:
     """Draw rows, and wait after the first block until a file exists."""
 
-    def report(done: int, blocks: int) -> None:
+    def wait(_: str) -> None:
         begun.touch()
         while not ended.exists():
             threading.Event().wait(0.01)
 
-    draw(model, folder, report=report)
+    draw(model, folder, progress=wait)
 
 
 def test_two_processes_in_one_folder(
@@ -290,13 +290,13 @@ def test_a_replaced_job_stops(model: FittedTable, tmp_path: Path) -> None:
     store, place = fsspec.filesystem("memory"), "memory://shared-jobs"
     draw(model, tmp_path / "second", seed=2)
 
-    def replace(done: int, blocks: int) -> None:
-        if done == 1:
+    def replace(line: str) -> None:
+        if line.startswith("block 1 of 2"):
             draw(model, place, seed=2, overwrite=True)
 
     try:
         with pytest.raises(TableError, match="holds a job that replaced this one; choose another"):
-            draw(model, place, report=replace)
+            draw(model, place, progress=replace)
         found = {path.rpartition("/")[2]: store.cat_file(path) for path in store.ls("/shared-jobs", detail=False)}
         assert {name: found[name] for name in (FIRST, SECOND)} == parts(tmp_path / "second")
         assert sorted(found) == LEFT

@@ -22,7 +22,7 @@ from .ray_workers import DeadlyFolder, FullFolderOfAWorker, cluster, killed_at
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
 SMALL_BLOCKS = 20
-PROGRESS = re.compile(r"block [\d,]+ of [\d,]+, \d+:\d\d left")
+PROGRESS = re.compile(r"block [\d,]+ of [\d,]+  \d+:\d\d left")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
-    BlockProgress,
     BlockRows,
     Engine,
     OnError,
@@ -71,7 +70,7 @@ def evaluate(
             refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
             fitted = FittedTable.load(run, "cpu")
             options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
-            options["report"] = BlockProgress()
+            options["progress"] = True
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
                 write_skipped(skipped, result.skipped)

@@ -11,7 +11,6 @@ from cubicflow.cli.arguments import conditions
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
-    BlockProgress,
     BlockRows,
     Engine,
     Resume,
@@ -77,7 +76,7 @@ def sample(
             from cubicflow.clusters import sample_files
 
             options |= {"given": required, "temperature": temperature, "seed": seed, "overwrite": overwrite}
-            options |= {"device": device, "report": BlockProgress()}
+            options |= {"device": device, "progress": True}
             say_job(sample_files(fitted, number, output, **options, **blockwise))
             return
         options["say"] = _say

@@ -21,6 +21,7 @@ from cubicflow.clusters.inputs import Inputs, plan_inputs
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
 from cubicflow.clusters.tasks import EvaluateTask, SampleTask, ScoreTask, Task
+from cubicflow.progress import PieceProgress, make_progress
 from cubicflow.seeds import fresh_seed
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
@@ -28,7 +29,7 @@ from cubicflow.tables.run.scored_parts import ScoredParts, ScoreSums
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")
-Report = Callable[[int, int], None]  # takes the number of finished blocks, and the number of all blocks
+PAUSE = 10.0  # seconds between two lines of progress
 
 
 @dataclass
@@ -93,7 +94,7 @@ def score_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> JobResult:
     """Score every row of the Parquet files at ``data``. Write the scores to a folder of Parquet parts, in row order.
@@ -110,7 +111,8 @@ def score_files(
         overwrite: replace the job in the output folder.
         engine: ``"local"`` or ``"ray"``; ``how`` has the further arguments of
             :func:`~cubicflow.clusters.engines.open_engine`.
-        report: a function that is called after every block, with the number of finished blocks and of all blocks.
+        progress: whether to show the number of finished blocks and the remaining time on standard error, or a function
+            that is called with a line after every block.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -137,7 +139,7 @@ def score_files(
         # anything is written.
         list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
         job = _described(task, inputs.rows, block_rows, options, inputs)
-        return _to_folder(task, folder, job, start, report, resume=resume, overwrite=overwrite)
+        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
 
 
 def sample_files(
@@ -154,7 +156,7 @@ def sample_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> JobResult:
     """Draw ``number`` rows, and write them to a folder of Parquet parts.
@@ -164,7 +166,7 @@ def sample_files(
 
     Args:
         given, temperature, complete, constraints: as in :meth:`cubicflow.tables.FittedTable.sample`.
-        run, output, block_rows, resume, overwrite, engine, report: as in :func:`score_files`.
+        run, output, block_rows, resume, overwrite, engine, progress: as in :func:`score_files`.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -187,7 +189,7 @@ def sample_files(
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
         task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
         job = {**_described(task, number, block_rows, options), "seed": seed}
-        return _to_folder(task, folder, job, start, report, resume=resume, overwrite=overwrite)
+        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
 
 
 class Evaluated(NamedTuple):
@@ -207,7 +209,7 @@ def evaluate_files(
     on_error: str = "stop",
     block_rows: int = BLOCK_ROWS,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> Evaluated:
     """Return the mean log likelihood of all rows of Parquet files, and of the training, validation and test rows.
@@ -229,7 +231,7 @@ def evaluate_files(
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
         task = EvaluateTask(model, inputs, missing, unseen, on_error == "skip")
-        outcomes = _outcomes(start, task, list(blocks_of(inputs.rows, block_rows)), report)
+        outcomes = _outcomes(start, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
@@ -284,7 +286,7 @@ def _to_folder(
     folder: JobFolder,
     job: dict[str, Any],
     start: Run,
-    report: Report | None,
+    progress: bool | Callable[[str], object],
     *,
     resume: bool,
     overwrite: bool,
@@ -293,14 +295,19 @@ def _to_folder(
     with folder.begin(job, resume=resume, overwrite=overwrite) as done:
         blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
         skipped = task.inputs.skipped if isinstance(task, ScoreTask) else ()
-        outcomes = _outcomes(start, task, blocks, report, before=len(done))
+        outcomes = _outcomes(start, task, blocks, progress, before=len(done))
         result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
         folder.finish(result.skipped)
         return result
 
 
 def _outcomes(
-    start: Run, task: Task, blocks: Sequence[Block], report: Report | None, *, before: int = 0
+    start: Run,
+    task: Task,
+    blocks: Sequence[Block],
+    progress: bool | Callable[[str], object],
+    *,
+    before: int = 0,
 ) -> list[Outcome]:
     """Return the outcomes of all blocks. ``before`` is the number of blocks that an earlier call finished.
 
@@ -308,11 +315,11 @@ def _outcomes(
     until the garbage collector runs, possibly in one of the workers.
     """
     found: list[Outcome] = []
-    with closing(start(task, blocks)) as results:
+    with closing(make_progress(progress, pause=PAUSE)) as display, closing(start(task, blocks)) as results:
+        shown = PieceProgress(display, "block", before + len(blocks), before)
         for result in results:
             if isinstance(result, TableError):
                 raise result
             found.append(result)
-            if report is not None:
-                report(before + len(found), before + len(blocks))
+            shown.update(before + len(found))
     return found
