@@ -17,7 +17,7 @@ from tests.helpers.command_line import Command
 from tests.helpers.forks import KILLED, die_at, forked
 from tests.helpers.processes import start, wait_until
 
-from cubicflow.clusters import sample_files, score_files
+from cubicflow.clusters import sample_files, score_files, stores
 from cubicflow.clusters.job_folder import JOB, LOCK, JobFolder
 from cubicflow.clusters.stores import StoreFiles
 from cubicflow.owned_folder import LocalFiles
@@ -336,6 +336,26 @@ def test_two_jobs_that_start_at_once_in_a_store(model: FittedTable, monkeypatch:
         assert store.cat_file(f"/new-jobs/{JOB}") == before
     finally:
         store.rm("/new-jobs", recursive=True)
+
+
+def test_a_store_that_cannot_refuse_a_second_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's own stores replace a file. The job that is replaced sees another description when it reads its own."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setattr("cubicflow.clusters.stores.can_create", lambda _: False)
+    first, second = StoreFiles("memory://plain-jobs"), StoreFiles("memory://plain-jobs")
+    upload = stores.upload
+
+    def late(store: Any, path: str, content: bytes) -> None:
+        upload(store, path, content)
+        if content == b"first":
+            assert second.create(JOB, b"second")
+
+    monkeypatch.setattr("cubicflow.clusters.stores.upload", late)
+    try:
+        assert not first.create(JOB, b"first")
+        assert first.open(JOB).read() == b"second"
+    finally:
+        fsspec.filesystem("memory").rm("/plain-jobs", recursive=True)
 
 
 def test_parts_of_one_job_name_the_job(whole: Path) -> None:
