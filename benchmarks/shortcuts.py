@@ -4,12 +4,12 @@
 
 Every shortcut in turn is switched off while all others stay on. The time without it, divided by the time with all, is
 what it brings: 1.05 means that the work takes 5 % longer without it. Some shortcuts are chosen when a module is
-imported, so each variant is a process of its own. Two processes, one with all shortcuts and one without one of them,
-take turns every tenth of a second, so that other work on the machine slows both alike. A pair of turns gives a ratio;
-the record has the median of the ratios and their quartiles.
+imported, so each variant is a process of its own; all processes start at once and wait for their turn. Two processes,
+one with all shortcuts and one without one of them, take turns every tenth of a second, so that other work on the
+machine slows both alike. A pair of turns gives a ratio; the record has the median of the ratios and their quartiles.
 
 The command adds one line to DEVICE.csv for each shortcut and workload. If it is interrupted, run it again: it measures
-the shortcuts that are missing. On one GPU it takes about seven minutes.
+the shortcuts that are missing. On one GPU it takes about five minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,17 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "captured step": ("captured_step", "FastStepHook.prepared_step", PLAIN),
     "one flat vector of weights": ("captured_step", "can_be_flat", lambda _: False),
     "fused Adam": ("captured_step", "CAN_FUSE", False),
-    "second stream": ("forked_gradients", "Fork.weight_gradients", lambda _: nullcontext()),
-    "bias gradients as products": ("forked_gradients", "sum_of_rows", lambda grad, _: grad.sum(0)),
-    "relu inside the product": ("forked_gradients", "_addmm_activation", None),
-    "fused norms": ("forked_gradients", "ForkedProducts.add_norm", PLAIN),
-    "attention of one query": ("forked_gradients", "ForkedProducts.attention", PLAIN),
-    "replayed pieces": ("replayed_pieces", "ReplayedPieces.repeated", PLAIN),
-    "cached launches of Triton": ("light_calls", "LightCalls.launch", PLAIN),
-    "no autograd where nothing is derived": ("light_calls", "LightCalls.only_values", PLAIN),
-    "no dispatcher where nobody looks": ("light_calls", "LightCalls.unseen", PLAIN),
-    "apply without binding": ("light_calls", "LightCalls.applier", PLAIN),
-    "one attribute for forward mode": ("light_calls", "LightCalls.in_forward_mode", PLAIN),
+    "second stream": ("side_stream", "SideStream.weight_gradients", lambda _: nullcontext()),
+    "bias gradients as products": ("side_stream", "sum_of_rows", lambda grad, _: grad.sum(0)),
+    "relu inside the product": ("side_stream", "_addmm_activation", None),
+    "fused norms": ("side_stream", "FastProducts.add_norm", PLAIN),
+    "attention of one query": ("side_stream", "FastProducts.attention", PLAIN),
+    "replayed pieces": ("replayed_chunks", "FastChunks.repeated", PLAIN),
+    "cached launches of Triton": ("eager_fast_path", "FastCalls.launch", PLAIN),
+    "no autograd where nothing is derived": ("eager_fast_path", "FastCalls.needs_no_grad", PLAIN),
+    "no dispatcher where nobody looks": ("eager_fast_path", "FastCalls.plain_eager", PLAIN),
+    "apply without binding": ("eager_fast_path", "FastCalls.fast_apply", PLAIN),
+    "one attribute for forward mode": ("eager_fast_path", "FastCalls.in_forward_mode", PLAIN),
 }
 # These do nothing on a CPU.
 GPU_ONLY = (
@@ -149,10 +149,16 @@ class Worker:
     def __init__(self, shortcut: str, device: str) -> None:
         command = [sys.executable, "-m", "benchmarks.shortcuts", "--serve", shortcut, "--device", device]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.names: list[str] = json.loads(self._answer())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the workloads. Waits until the process is ready."""
+        found: list[str] = json.loads(self._answer())
+        return found
 
     def time(self, work: int, repeats: int) -> float:
         """Return the milliseconds of one run."""
+        assert self.names  # the process is ready
         assert self.process.stdin is not None
         self.process.stdin.write(f"{work} {repeats}\n")
         self.process.stdin.flush()
@@ -209,10 +215,7 @@ def main() -> None:
     if given.device == "cpu":
         names = [name for name in names if name not in GPU_ONLY]
     worker = Worker(ALL_ON, given.device)
-    for name in names:
-        if name in done:
-            continue
-        plain = Worker(name, given.device)
+    for name, plain in [(name, Worker(name, given.device)) for name in names if name not in done]:
         lines = [
             {
                 "shortcut": name,

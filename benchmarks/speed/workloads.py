@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.speed import peers
 from benchmarks.speed.peers import SplineFunction
 from benchmarks.speed.timing import Captured, Measurement, measure
-from cubicflow.accel.forked_gradients import Fork
+from cubicflow.accel.side_stream import SideStream
 from cubicflow.data.rows import Batch
 from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
@@ -166,7 +166,7 @@ def networks_alone(flow: Flow, x: Tensor) -> Callable[[], Any]:
     """
     couplings = [module for module in flow.modules() if isinstance(module, Coupling)]
     inputs = [x[:, coupling.identity].clone() for coupling in couplings]
-    passes = Fork(x.device).weight_gradients if x.is_cuda else nullcontext
+    passes = SideStream(x.device).weight_gradients if x.is_cuda else nullcontext
 
     def run() -> None:
         with passes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cubicflow.accel import fill_hooks
+from cubicflow.accel import register_modules
 
 if TYPE_CHECKING:
     from cubicflow import data, distributions, export, flows, integration, nets, splines, tables, training, transforms
@@ -36,7 +36,7 @@ __all__ = [
     "transforms",
 ]
 
-fill_hooks()
+register_modules()
 
 # Each name is imported on first use, so that the command line prints its help without importing torch.
 _DEFINED_IN = {

@@ -1,8 +1,9 @@
 """Hooks: a layer's plain implementation can be replaced by a faster one.
 
 A layer with a hook defines a class with the plain implementation, and creates one instance of it with :func:`hook`. If
-a module was registered for the layer with :func:`offer`, that module is imported together with the layer. The module
-calls :func:`fill`, which changes the instance's class to a faster subclass.
+a module was registered for the layer with :func:`register_faster`, that module is imported together with the layer. The
+module calls :func:`use_faster`, which changes the class of the instance. A layer could not look the faster class up
+instead: if the module is imported first, it imports the layer while the module itself is only half made.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_offers: dict[str, str] = {}
-_hooks: dict[str, Any] = {}
+_modules: dict[str, str] = {}  # registered, by layer
+_instances: dict[str, Any] = {}  # by layer
 
 
-def offer(layer: str, module: str) -> None:
-    """Register the module that fills a layer's hook. The module is imported together with the layer."""
-    _offers[layer] = module
+def register_faster(layer: str, module: str) -> None:
+    """Register the module with a layer's faster implementation. The module is imported together with the layer."""
+    _modules[layer] = module
 
 
 def hook(layer: str, plain: type[T]) -> T:
-    """Create and return the hook of a layer: an instance of ``plain``, filled by the registered module if any."""
+    """Create and return the hook of a layer: an instance of ``plain``, or of the registered faster subclass."""
     instance = plain()
-    _hooks[layer] = instance
-    if layer in _offers:
-        importlib.import_module(_offers[layer])
+    _instances[layer] = instance
+    if layer in _modules:
+        importlib.import_module(_modules[layer])
     return instance
 
 
-def fill(layer: str, faster: type[Any]) -> None:
+def use_faster(layer: str, faster: type[Any]) -> None:
     """Change the class of a layer's hook to ``faster``. Does nothing if no module was registered for the layer.
 
     The registered module calls this function in its last line.
     """
-    if layer in _offers:
-        _hooks[layer].__class__ = faster
+    if layer in _modules:
+        _instances[layer].__class__ = faster

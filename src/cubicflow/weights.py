@@ -1,8 +1,8 @@
-"""Weights of samples: the number of equal samples that they are worth, and samples drawn in proportion to them."""
+"""Weights of samples: the number of equal samples that they are worth, draws in proportion to them, and quantiles."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,34 @@ def systematic(weights: NDArray[np.float64], n: int, offset: float | NDArray[np.
     [0, 0, 1, 2]
     """
     ends = np.cumsum(weights, axis=-1)
-    marks = (np.arange(n) + offset) / n * ends[..., -1:]
-    is_row = weights.ndim == 1
-    found = np.searchsorted(ends, marks, "right") if is_row else (ends[..., None, :] <= marks[..., None]).sum(-1)
-    chosen: NDArray[np.int64] = np.minimum(found, weights.shape[-1] - 1)  # rounding can put a mark beyond the last end
-    return chosen
+    return _places(ends, (np.arange(n) + offset) / n * ends[..., -1:], "right")
+
+
+def weighted_quantiles(
+    values: NDArray[np.float64], weights: NDArray[np.float64], marks: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return for each mark the smallest value (..., P) such that it and all smaller values have at least that weight.
+
+    A quantile is one of the values. A mark beyond the total weight gives the largest value.
+
+    Args:
+        marks: weights (L,) or (..., L): levels, multiplied by the total weight.
+
+    >>> weighted_quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.5])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    order = np.argsort(values, axis=-1, kind="stable")
+    places = _places(np.cumsum(np.take_along_axis(weights, order, -1), axis=-1), marks, "left")
+    found: NDArray[np.float64] = np.take_along_axis(np.take_along_axis(values, order, -1), places, -1)
+    return found
+
+
+def _places(ends: NDArray[np.float64], marks: NDArray[np.float64], side: Literal["left", "right"]) -> NDArray[np.int64]:
+    """Return where marks (..., L) belong among cumulated weights (..., P), as ``np.searchsorted`` does for one row."""
+    if ends.ndim == 1:
+        found = np.searchsorted(ends, marks, side)
+    else:
+        compare = np.less if side == "left" else np.less_equal
+        found = compare(ends[..., None, :], marks[..., None]).sum(-1)
+    places: NDArray[np.int64] = np.minimum(found, ends.shape[-1] - 1)  # rounding can put a mark beyond the last end
+    return places

@@ -43,14 +43,14 @@ def accelerated() -> dict:
 
 
 @pytest.mark.parametrize(
-    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["LightCalls", "FastStepHook"])]
+    ("accel", "kinds"), [("off", ["Calls", "StepHook"]), ("public", ["FastCalls", "FastStepHook"])]
 )
 def test_everything_works_without_shortcuts_and_without_private_names(accelerated, accel, kinds):
     done = run(accel, PROGRAM)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.pop("kinds") == kinds
-    assert accelerated["kinds"] == ["LightCalls", "FastStepHook"]
+    assert accelerated["kinds"] == ["FastCalls", "FastStepHook"]
     for name, values in found.items():
         for mine, theirs in zip(values, accelerated[name], strict=True):
             # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
@@ -78,34 +78,63 @@ def test_every_private_name_is_listed():
             assert name in listed or module, f"{path.name}: {match.group()}"
 
 
-class OneKernel:
-    """A kernel of Triton that notes its launches: plain ones by name, compiled ones by position."""
+class Doubling:
+    """A kernel of Triton, y = 2 x, that notes its launches: plain ones by name, compiled ones by position. A compiled
+    one writes 2 x + ``error``."""
 
-    def __init__(self) -> None:
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, error: float) -> None:
+        self.x, self.y, self.error = x, y, error
         self.launches: list[tuple] = []
         self.fn = lambda x_ptr, y_ptr, count, SIZE: None  # noqa: N803
 
     def __getitem__(self, grid):
-        def run(*tensors, **named):
-            self.launches.append((grid, "by name", tuple(named)))
-            return {grid: lambda *arguments: self.launches.append((grid, "by position", arguments))}
+        def by_position(*arguments):
+            self.launches.append((grid, "by position", arguments))
+            self.y.copy_(2 * self.x + self.error)
 
-        return run
+        def by_name(*tensors, **named):
+            self.launches.append((grid, "by name", tuple(named)))
+            self.y.copy_(2 * self.x)
+            return {grid: by_position}
+
+        return by_name
+
+
+def launched(error: float, times: int, monkeypatch) -> tuple[list[str], torch.Tensor]:
+    """Return how a kernel was launched, and its last result."""
+    from cubicflow.accel import eager_fast_path
+
+    monkeypatch.setattr(eager_fast_path, "_agreements", {})
+    x, y = torch.tensor([1.0, torch.nan]), torch.zeros(2)
+    kernel = Doubling(x, y, error)
+    plan = SimpleNamespace(
+        kernel=kernel, grid=(3, 1, 1), compiled={}, kernel_arguments=lambda _: {"SIZE": 4, "count": 7}
+    )
+    for _ in range(times):
+        eager_fast_path.FastCalls().launch(plan, (x, y), (1,))
+    expected = {"by name": ("SIZE", "count"), "by position": (x.data_ptr(), y.data_ptr(), 7, 4)}
+    assert all(launch == ((3, 1, 1), launch[1], expected[launch[1]]) for launch in kernel.launches)
+    return [how for _, how, _ in kernel.launches], y
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_kernels_are_launched_by_position_if_this_triton_is_known(known, monkeypatch):
-    from cubicflow.accel import light_calls
+    """The first call launches the kernel in both ways and compares the results."""
+    from cubicflow.accel import eager_fast_path
 
-    monkeypatch.setattr(light_calls, "_KNOWS_LAUNCHES", known)
-    kernel = OneKernel()
-    plan = SimpleNamespace(kernel=kernel, grid=(3, 1, 1), compiled={}, named=lambda _: {"SIZE": 4, "count": 7})
-    x, y = torch.zeros(8), torch.zeros(8)
-    for _ in range(2):
-        light_calls.LightCalls().launch(plan, (x, y), (1,))
-    plain = ((3, 1, 1), "by name", ("SIZE", "count"))
-    by_position = ((3, 1, 1), "by position", (x.data_ptr(), y.data_ptr(), 7, 4))
-    assert kernel.launches == [plain, by_position if known else plain]
+    monkeypatch.setattr(eager_fast_path, "_KNOWS_LAUNCHES", known)
+    both = ["by name", "by position", "by position", "by position"]
+    assert launched(0.0, 3, monkeypatch)[0] == (both if known else ["by name"] * 3)
+
+
+def test_a_launch_by_position_with_another_result_is_never_used(monkeypatch):
+    from cubicflow.accel import eager_fast_path
+
+    monkeypatch.setattr(eager_fast_path, "_KNOWS_LAUNCHES", True)
+    with pytest.warns(UserWarning, match="does not launch compiled kernels as cubicflow expects"):
+        how, y = launched(1.0, 3, monkeypatch)
+    assert how == ["by name", "by position", "by name", "by name", "by name"]
+    assert y[0] == 2
 
 
 @pytest.mark.parametrize(("version", "known"), [("3.7.1", True), ("3.40.0", False), ("4.0.0", False)])

@@ -122,7 +122,7 @@ def test_a_flow_of_words_or_atoms_is_refused(
 
 def test_the_judge_keeps_gaps(cubicflow: Command, run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Held-out, training and sampled rows with gaps are judged, unless ``--missing drop`` is given."""
-    monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.FOLDS", 2)
     seen: list[tuple[np.ndarray, ...]] = []
     monkeypatch.setattr(
         "cubicflow.tables.judging.rows.judge_matched",

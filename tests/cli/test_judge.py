@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.command_line import Command, Outcome
 
 from cubicflow.tables import FittedTable
-from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.judging.judgement import read_judgement
 
 from .pets import make_frame
 
@@ -39,7 +39,7 @@ def cities(rows: int, seed: int, *, mixed: bool = False) -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def _quick_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.FOLDS", 2)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cubicflow.weights import effective_size, systematic
+from cubicflow.weights import effective_size, systematic, weighted_quantiles
 
 WEIGHTS = st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any)
 
@@ -43,3 +43,21 @@ def test_rows_of_weights_are_resampled_each_by_itself() -> None:
     weights, offsets = generator.random((5, 7)), generator.random((5, 1))
     together = systematic(weights, 9, offsets)
     assert together.tolist() == [systematic(w, 9, float(o[0])).tolist() for w, o in zip(weights, offsets, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [(), (4,)], ids=["one row", "several rows"])
+def test_weighted_quantiles_are_those_of_repeated_values(rows):
+    """Whole weights repeat a value. The quantile at a whole mark m is the m-th smallest of the repeated values."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 6, size=(*rows, 9)).astype(float)
+    weights = rng.integers(0, 4, size=(*rows, 9)).astype(float)
+    weights[..., 0] = 1.0
+    marks = np.broadcast_to(np.array([1.0, 2.0, 5.0, 100.0]), (*rows, 4))
+    found = weighted_quantiles(values, weights, marks)
+    assert found.shape == (*rows, 4)
+    flat = (array.reshape(-1, array.shape[-1]) for array in (values, weights, marks, found))
+    for y, w, m, quantiles in zip(*flat, strict=True):
+        repeated = np.sort(np.repeat(y, w.astype(int)))
+        expected = repeated[np.minimum(m.astype(int), len(repeated)) - 1]
+        expected[-1] = y.max()  # beyond the total weight
+        np.testing.assert_array_equal(quantiles, expected)

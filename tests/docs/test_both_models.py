@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from cubicflow.cli import main
-from cubicflow.tables.judging import detection
+from cubicflow.tables.judging import measures
 
 from .test_pages import COMMAND, INLINE, ROOT, TOO_LONG
 
@@ -50,7 +50,7 @@ def run_command(command: str) -> Outcome:
     errors = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stderr(errors):
         patch.setattr(sys, "argv", shlex.split(command))
-        patch.setattr(detection, "FOLDS", 2)
+        patch.setattr(measures, "FOLDS", 2)
         with pytest.raises(SystemExit) as stopped:
             main()
     return Outcome(0 if stopped.value.code is None else int(stopped.value.code), errors.getvalue())

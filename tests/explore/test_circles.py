@@ -55,7 +55,8 @@ def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: F
     rows = Rows(of_circles)
     for name in ("angle", "wind", "hour", "zero", "size"):
         column = shown(subject, name)
-        masses = column.law_masses(rows.law(name))
+        law = rows.law(name)
+        masses = law.masses(law.coder.of(column.sets))
         edges = np.asarray(column.edges)
         if name == "hour":
             expected = np.exp(rows.log_p(name, edges[:-1]))
@@ -79,11 +80,12 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSu
     """The answer without conditions is the mean of the laws, which the pool keeps in float32."""
     pool: Pool = subject.pool()
     found = subject.answer({})
-    y, _ = pool.all()
+    y = pool.y
     rows = y[:4096]
     i = pool.encoder.order.index("wind")
     begun = pool.walk.begun(rows, i)
-    exact = shown(subject, "wind").law_masses(pool.walk.law(i, begun)).mean(0)
+    law = pool.walk.law(i, begun)
+    exact = law.masses(law.coder.of(shown(subject, "wind").sets)).mean(0)
     answered = found.columns[[each.name for each in subject.axes].index("wind")].masses
     np.testing.assert_allclose(answered, exact, rtol=0, atol=1e-6)
     assert answered[:-1].sum() == pytest.approx(1, abs=1e-6)
@@ -98,7 +100,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
         i = pool.encoder.order.index(name)
-        params, closed = pool.all()[1][i].params[:ROWS].double(), pool.walk.coders[i].cells.closed
+        params, closed = pool.law(i, slice(ROWS)).params, pool.walk.coders[i].cells.closed
         masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)

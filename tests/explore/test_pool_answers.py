@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from tests.explore.tables import joint
 
-from cubicflow.explore import answers
 from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.threads import AbandonedError
 from cubicflow.tables import FittedTable, TableError
+from cubicflow.tables.query import marginals, strategies
 from cubicflow.tables.query.pool import thinned
 
 QUESTIONS = (
@@ -43,7 +44,7 @@ def test_masses_agree_with_enumeration(
     question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way != "paths":
-        monkeypatch.setattr(answers, "MOST_PATHS", 0)
+        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
     found = subject.answer(question, refine=way == "refined")
     truth = joint(lists_run)
     rows = truth[met(truth, question)]
@@ -55,6 +56,24 @@ def test_masses_agree_with_enumeration(
         expected = np.array([shares.get(label, 0.0) for label in labels])
         assert (np.abs(answer.masses[:-1] - expected) <= 4.5 * answer.errors[:-1] + 1e-6).all(), column.name
         assert (answer.errors < 0.05).all()
+
+
+def test_a_refined_answer_ends_when_its_browser_has_left(
+    subject: ColumnsSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check raises at its second call, in the middle of the answer."""
+    calls = iter([None, AbandonedError()])
+
+    def check() -> None:
+        if (error := next(calls)) is not None:
+            raise error
+
+    monkeypatch.setattr(marginals, "MOST_PATHS", 0)
+    monkeypatch.setattr(strategies, "PILOT", 64)
+    monkeypatch.setattr(strategies, "AT_ONCE", 64)
+    monkeypatch.setattr("cubicflow.explore.subject.raise_if_abandoned", check)
+    with pytest.raises(AbandonedError):
+        subject.answer({"height": "tall"}, refine=True)
 
 
 def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:

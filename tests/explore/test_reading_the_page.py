@@ -13,10 +13,10 @@ import pytest
 from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.data.plane import GaussianGrid
-from cubicflow.explore.answers import counted
 from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
 from cubicflow.tables.axes import array_axis
+from cubicflow.tables.query.marginals import counted
 
 Serve = Callable[[Path], Page]
 CORNERS = """(paper) => {

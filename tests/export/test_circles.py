@@ -35,10 +35,8 @@ def test_places_have_the_mass_of_the_noise(of_circles: FittedTable) -> None:
     for i in range(columns):
         if not model.shapes[i]:
             continue
-        tokens = model.tokens(cells.unflatten(1, (-1, 4))[:, :i])
-        kinds = cells[:, ::4].long()
         with torch.no_grad():
-            _, params = model.column_law(i, tokens, kinds)
+            _, params = model.begin(cells.unflatten(1, (-1, 4))[:, :i]).next_column()
         values = unit_spline(places[:, i], params, closed=i in model.circles)[0]
         np.testing.assert_allclose(values, noise[:, 2 * i + 1], rtol=0, atol=1e-12)
 

@@ -37,7 +37,7 @@ def steffen() -> Case:
     return CASES[0]
 
 
-@pytest.fixture(scope="session", params=[name for name, domain in DOMAINS.items() if not domain.closed])
+@pytest.fixture(scope="session", params=[name for name, domain in DOMAINS.items() if not domain.periodic])
 def domain(request) -> str:
     return request.param
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -71,9 +72,9 @@ def test_pairs_never_seen_together_are_unlikely_and_the_total_is_one() -> None:
     assert torch.equal(before[[0, 2]], after[[0, 2]])
     odds = (after[1, 0] / after[1, 1]) / (before[1, 0] / before[1, 1])
     torch.testing.assert_close(odds, torch.tensor(math.exp(-STRANGER_PENALTY), dtype=torch.float64))
-    drawn = []
-    again.sample(3000, lambda i, kind, u: drawn.append(kind) or torch.stack([word(int(k)) for k in kind]))
-    pairs = torch.stack(drawn, dim=1)
+    with torch.no_grad():
+        drawn = drawn_rows(again, 3000, lambda i, kind, u: torch.stack([word(int(k)) for k in kind]))
+    pairs = drawn.unflatten(1, (-1, CELL))[:, :, 0]
     together = int(((pairs[:, 0] == 1) & (pairs[:, 1] == 0)).sum())
     assert together <= 3000 * float(after[1, 0]) + 4 * math.sqrt(3000 * float(after[1, 0]) + 1)
     with pytest.raises(ValueError, match="strangers"):
@@ -107,7 +108,19 @@ def test_a_column_depends_only_on_earlier_columns(core: str) -> None:
     torch.testing.assert_close(model.log_prob(row, context_cells), before.sum(1))
 
 
+def drawn_rows(model: ColumnsModel, n: int, settle: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
+    """Return n rows that are drawn column by column; ``settle`` makes the cells of drawn outcomes and places."""
+    generator, rows = torch.Generator().manual_seed(0), torch.empty(n, 0, CELL, dtype=torch.float64)
+    for i in range(len(model.outcomes)):
+        kinds = rows[:, :, 0].long() if i else torch.zeros(n, 1, dtype=torch.long)
+        hidden = model.begin(rows).memory.hidden()
+        uniform = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+        rows = torch.cat([rows, settle(i, *model.draw(i, hidden, kinds, uniform))[:, None]], dim=1)
+    return rows.flatten(1)
+
+
 @pytest.mark.parametrize("core", CORES)
+@torch.no_grad()
 def test_frequencies_of_samples_agree_with_their_probabilities(core: str) -> None:
     """A row is a word, and a number in one of five steps or an atom: 12 different rows."""
     model = random_model((2, 0), (2, 1), core=core)
@@ -121,32 +134,42 @@ def test_frequencies_of_samples_agree_with_their_probabilities(core: str) -> Non
         return torch.where(kind[:, None] == 0, steps, word(1))
 
     n = 4000
-    rows = model.sample(n, settle, generator=torch.Generator().manual_seed(0))
-    distinct, counts = rows.unique(dim=0, return_counts=True)
-    expected = n * model.log_prob(distinct).exp().detach()
+    distinct, counts = drawn_rows(model, n, settle).unique(dim=0, return_counts=True)
+    expected = n * model.log_prob(distinct).exp()
     assert len(distinct) == 12
     assert stats.chisquare(counts.numpy(), expected.numpy() * (n / float(expected.sum()))).pvalue > 1e-3
     assert abs(float(expected.sum()) / n - 1) < 1e-6
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_sampling_step_by_step_equals_a_whole_pass(core: str) -> None:
-    model = random_model((3, 0), (1, 1), (2, 2), context=((2, 0), (1, 1)), core=core)
-    context_cells = torch.cat([word(1), step(0.2, 0.4)]).expand(6, -1)
-    tokens = torch.randn(6, 4, model.positions.shape[1], dtype=torch.float64)
-    whole = model.network(tokens)
-    next_column = model.network.one_by_one(6, tokens[:, :2])
-    steps = [next_column(None), next_column(tokens[:, 2]), next_column(tokens[:, 3])]
-    torch.testing.assert_close(torch.stack(steps, dim=1), whole)
-    assert model.sample(6, lambda i, kind, u: point(0.5).expand(6, -1), context_cells).shape == (6, 3 * CELL)
+@torch.no_grad()
+def test_columns_one_by_one_equal_a_whole_pass(core: str) -> None:
+    """Also if some rows are taken on the way, as when weighted rows are resampled."""
+    columns, context = ((3, 0), (1, 1), (2, 2)), ((2, 0), (1, 1))
+    model = random_model(*columns, context=context, core=core)
+    rng = torch.Generator().manual_seed(0)
+    kinds, low = torch.randint(0, 2, (6, 5), generator=rng), torch.rand(6, 5, generator=rng, dtype=torch.float64) / 2
+    kinds[:, [1, 3]] = 0
+    cells = torch.stack([kinds.double(), low, 0.9 - low, 0 * low], dim=2)
+    given, own = cells[:, :2].flatten(1), cells[:, 2:]
+    whole = model._hidden(cells)
+    for start in range(3):
+        begun, rows = model.begin(own[:, :start], given), torch.arange(6)
+        for i in range(start, 3):
+            torch.testing.assert_close(begun.memory.hidden(), whole[rows, i])
+            log_outcomes, params = begun.next_column()
+            assert (params is None) == (columns[i][1] == 0)
+            if columns[i][0] > 1:
+                expected = model._logits(i, whole[rows, i], own[rows, :, 0].long()).log_softmax(1)
+                torch.testing.assert_close(log_outcomes, expected)
+            if i < 2:
+                begun.add(own[rows, i])
+                again = torch.tensor([3, 3, 0, 2])
+                begun, rows = begun.take(again), rows[again]
 
 
-def test_excluded_outcomes_are_never_drawn_and_unseen_cells_have_a_score() -> None:
+def test_unseen_cells_have_a_score() -> None:
     model = random_model((3, 0), (2, 1))
-    seen = []
-    model.sample(500, lambda i, kind, u: seen.append(kind) or word(0).expand(500, -1), never=[2, -1])
-    assert set(seen[0].tolist()) == {0, 1}
-    assert set(seen[1].tolist()) == {0, 1}
     strange = torch.cat([word(UNSEEN, -9.5), step(0.1, 0.2)])[None]
     assert model.conditionals(strange)[0, 0].item() == -9.5
     assert torch.isfinite(model.log_prob(strange)).all()

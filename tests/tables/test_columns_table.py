@@ -10,13 +10,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
+from tests.helpers.options import option_of
 
 import cubicflow as cf
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
 from cubicflow.tables.model.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
+from cubicflow.tables.model.coder import coder_of
 from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.schema.sets import Set
 
 ROWS = 600
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 20}
@@ -298,7 +303,7 @@ def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
     for name, message in (("words", "column 'c' is categorical"), ("atom", "column 'a' is real, but 0 repeats in it")):
         with pytest.raises(TableError, match=message) as refused:
             fit_table(tmp_path / f"{name}.csv", tmp_path / "no", model="flow", **TRAINING)
-        assert refused.value.option == "--model columns"
+        assert option_of(refused.value) == "--model columns"
     fit_table(tmp_path / "reals.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
     assert "by a flow" in said[0]
 
@@ -314,8 +319,9 @@ def test_rare_words_share_an_outcome() -> None:
     shares = [float(np.exp(cells.encode(np.array([k]))[0, 3])) for k in range(32)]
     assert abs(sum(shares) - 3 * (1 - cells.unseen)) < 1e-9  # each outcome has all its probability
     assert 0.2 < cells.unseen < 0.4  # about the share of words that occur once
-    rng = np.random.default_rng(0)
-    drawn = cells.decode(np.full(3000, 2), rng.random(3000), rng.random(3000))
+    shares_of_rows = torch.tensor([[0.0, 0.0, 1.0]]).log().double().expand(3000, -1)
+    law = Law(coder_of(column, cells), shares_of_rows, None)
+    drawn = law.draw(law.coder.of(Set.everything(gap=False)), torch.Generator().manual_seed(0)).y
     rare = {i for i, level in enumerate(column.levels) if str(level).startswith("rare")}
     assert set(drawn.astype(int).tolist()) == rare
     assert (cells.encode(np.array([np.nan, np.inf]))[:, 0] == UNSEEN).all()

@@ -16,7 +16,7 @@ from cubicflow.tables import FittedTable
 from cubicflow.tables.schema.sets import Set
 
 SOURCE = Path(cubicflow.__file__).parent
-SPLINES = {"cubic_spline", "unit_spline", "pass_through", "evaluate_unit", "cubic_bins", "cubic_ring", "bins_of"}
+SPLINES = {"cubic_spline", "unit_spline", "evaluate_in_bins", "evaluate_unit", "cubic_bins", "cubic_circle", "bins_of"}
 PI = math.pi
 # For every column of numbers, numbers that a set may end at. No rounding touches them.
 ENDS = {"angle": (-PI, -2.5, -1.0, 0.25, 1.5, 2.9, PI), "zero": (1e-3, 0.2, 0.7, 3.0, 9.0, 30.0, 60.0)}

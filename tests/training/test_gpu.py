@@ -11,7 +11,7 @@ import torch
 
 import cubicflow as cf
 from cubicflow.accel.captured_step import CapturedStep, written_by
-from cubicflow.accel.forked_gradients import Fork
+from cubicflow.accel.side_stream import SideStream
 from cubicflow.data.rows import Batch, TensorRows
 from cubicflow.data.symmetries import Symmetries
 from cubicflow.nets.precision import exact_linear, float32_products
@@ -80,17 +80,17 @@ def test_images(make_flow):
     assert validations[-1] < validations[0]
 
 
-def taken(captured: bool, batches, *, fork: bool = True, symmetries=None, **settings):
+def taken(captured: bool, batches, *, side_stream: bool = True, symmetries=None, **settings):
     """Return the step object after one step on each batch.
 
-    With ``fork``, plain steps use the kernels of captured steps.
+    With ``side_stream``, plain steps use the kernels of captured steps.
     """
     torch.manual_seed(0)
     flow = cf.flows.tabular(6, num_layers=3, hidden_features=32, **settings).cuda()
     config = TrainingConfig(steps=1000, batch_size=len(batches[0]), precision="float32").resolve(10_000)
     step = Step(flow, negative_log_likelihood, config, Processes(torch.device("cuda", 0)), 1.0, symmetries)
-    if fork:
-        step.passes = Fork(step.processes.device).weight_gradients
+    if side_stream:
+        step.passes = SideStream(step.processes.device).weight_gradients
     take = CapturedStep(step, pytest.fail) if captured else step
     for i, x in enumerate(batches):
         torch.cuda.manual_seed(i)
@@ -129,8 +129,8 @@ def test_drawn_images_do_not_heed_the_settings_of_the_matrix_units():
 
 def test_gradients_of_weights_on_a_second_stream_are_the_same():
     batches = torch.randn(5, 64, 6, device="cuda").unbind(0)
-    forked, plain = taken(False, batches), taken(False, batches, fork=False)
-    for mine, theirs in zip(forked.weights.params, plain.weights.params, strict=True):
+    beside, plain = taken(False, batches), taken(False, batches, side_stream=False)
+    for mine, theirs in zip(beside.weights.params, plain.weights.params, strict=True):
         # Adam divides gradients by their size, so rounding errors of tiny gradients become large.
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 

@@ -1,10 +1,10 @@
 """Faster versions of work that the layers do: the same results with fewer kernel launches and less Python.
 
-    light_calls.py       splines: skip autograd and torch's dispatcher if possible; cache Triton launches
-    forked_gradients.py  nets: gradients of weights on a second stream
+    eager_fast_path.py   splines: skip autograd and torch's dispatcher if possible; cache Triton launches
+    side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
-    replayed_pieces.py   flows: capture one piece of a large call and replay it for the other pieces
+    replayed_chunks.py   flows: capture one chunk of a large call and replay it for the other chunks
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
     capture.py           captures CUDA graphs, and replays them for new inputs
@@ -12,8 +12,8 @@
     private.py           all private names of torch and Triton that cubicflow uses
 
 No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
-methods. ``import cubicflow`` offers the subclasses of this package to the hooks. With ``CUBICFLOW_ACCEL=off`` all hooks
-keep their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
+methods. ``import cubicflow`` registers the modules of this package. With ``CUBICFLOW_ACCEL=off`` all hooks keep
+their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
 have private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
 """
 
@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import os
 
-from cubicflow.hooks import offer
+from cubicflow.hooks import register_faster
 
 VARIABLE = "CUBICFLOW_ACCEL"
 CHOICES = ("on", "public", "off")
-OFFERS = {
-    "splines": "cubicflow.accel.light_calls",
-    "nets": "cubicflow.accel.forked_gradients",
-    "flows": "cubicflow.accel.replayed_pieces",
+FASTER = {
+    "splines": "cubicflow.accel.eager_fast_path",
+    "nets": "cubicflow.accel.side_stream",
+    "flows": "cubicflow.accel.replayed_chunks",
     "training": "cubicflow.accel.captured_step",
 }
 
@@ -41,8 +41,8 @@ def choice() -> str:
     return found
 
 
-def fill_hooks() -> None:
-    """Offer the modules of this package to the layers. A layer imports its module when the layer itself is imported."""
+def register_modules() -> None:
+    """Register the modules of this package. A layer imports its module when the layer itself is imported."""
     if choice() != "off":
-        for layer, module in OFFERS.items():
-            offer(layer, module)
+        for layer, module in FASTER.items():
+            register_faster(layer, module)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from cubicflow.accel.capture import Replay, shapes
 from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_be_flat
-from cubicflow.accel.forked_gradients import Fork
 from cubicflow.accel.safety import why_unsafe
+from cubicflow.accel.side_stream import SideStream
 from cubicflow.data.rows import Batch
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.training.losses import is_one_pass
 from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.step_hook import StepHook
@@ -78,7 +78,7 @@ class CapturedStep:
         self.notify = notify
         self.can_capture = True
         self.replay: Replay | None = None
-        step.passes = Fork(step.processes.device).weight_gradients
+        step.passes = SideStream(step.processes.device).weight_gradients
 
     def __call__(self, batch: Batch) -> None:
         if self.can_capture and self.replay is None:
@@ -167,4 +167,4 @@ def written_by(step: Step) -> list[Tensor]:
     return [*step.flow.parameters(), *step.flow.buffers(), *moments, *averages, *record]
 
 
-fill("training", FastStepHook)
+use_faster("training", FastStepHook)

@@ -61,7 +61,7 @@ def judge(
     with clear_errors():
         from cubicflow.flows.serialization import CONFIG_FILE
         from cubicflow.tables import FittedTable, Reading, open_table
-        from cubicflow.tables.judging.judge_file import JUDGE_FILE, judgement_text, write_judgement
+        from cubicflow.tables.judging.judgement import JUDGE_FILE, judgement_text, write_judgement
         from cubicflow.tables.judging.rows import judge_files, judge_run
         from cubicflow.tables.read.places import is_path
         from cubicflow.tables.run.output import check_file, is_own

@@ -25,6 +25,7 @@ from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_we
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, log_likelihood
 from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.weights import weighted_quantiles
 
 DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16
@@ -232,11 +233,10 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def _half_width(self, coverage: float) -> float:
         self._check_one_ordered_column()
         distances = np.abs(self.held_out_levels_ - 0.5)
-        order = np.argsort(distances, kind="stable")
         # Conformal prediction counts the new row as one more row, farther out than all others.
-        mass = np.cumsum(self._held_out_weights[order]) / (self._held_out_weights.sum() + 1)
-        place = int(np.searchsorted(mass, coverage))
-        half = distances[order][place] if place < len(order) else max(distances.max(), BEYOND_ALL_ROWS)
+        distances = np.append(distances, max(distances.max(), BEYOND_ALL_ROWS))
+        weights = np.append(self._held_out_weights, 1.0)
+        (half,) = weighted_quantiles(distances, weights, np.array([coverage * weights.sum()]))
         return min(float(half), WIDEST)  # the level of an outlier may round to 0 or 1, where the quantile is infinite
 
     # --- inputs ---

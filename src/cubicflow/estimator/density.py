@@ -21,8 +21,8 @@ from cubicflow.estimator.weighted_rows import Floats, encode
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.columns_likelihood import draw_rows
 from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.query.sample import draw_rows
 from cubicflow.tables.schema.usable_rows import Missing
 
 SAMPLE_ROWS = 1 << 14

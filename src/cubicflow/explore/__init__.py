@@ -4,8 +4,6 @@ The modules, each built on the ones above it:
 
     framed                        a JSON header and arrays as one binary answer, in safetensors
     even_points                   evenly spread points of a density
-    kept_rows                     rows that keep the constraints of the fit
-    answers                       the distributions of all columns given conditions, in bins
     messages                      errors as sentences without paths
     subject, opened_run           one run: its model, its rows and its problems; reopened when the folder changes
     overview, row_scores, flow_layers, pictures

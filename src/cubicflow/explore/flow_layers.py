@@ -37,14 +37,15 @@ def layers_answer(run: OpenedRun) -> bytes:
 @torch.no_grad()
 def _conditional_splines(subject: ColumnsSubject) -> bytes:
     """Return, for a model of columns, the distribution function of each number given earlier cells, for a few rows."""
-    _, laws = subject.pool().all()
+    pool = subject.pool()
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
     for i, name in enumerate(subject.encoder.order):
-        if laws[i].params is None:
+        law = pool.law(i, slice(ROWS))
+        if law.params is None:
             continue
         layers.append({"name": name, "feature": None})
-        curves.append(laws[i].take(slice(ROWS)).distribution(u).float().numpy())
+        curves.append(law.distribution(u).float().numpy())
     context = spelled(subject.usual)
     header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
     arrays = {"x": u.float().numpy()}

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cubicflow.explore.answers import Answer
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis
-from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.judging.judgement import read_judgement
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.query.marginals import Marginals
 from cubicflow.tables.run.scored_parts import score_some
 from cubicflow.tables.run.verdict import Score, score_warnings, verdict
 
@@ -105,7 +105,7 @@ def data_answer(run: OpenedRun) -> bytes:
     return framed({"rows": len(data.y), "notes": run.about()["notes"]}, _pictures(run, data.y))
 
 
-def answer_of(answer: Answer) -> bytes:
+def answer_of(answer: Marginals) -> bytes:
     """Encode an answer for the page."""
     sizes = [column.effective_size for column in answer.columns]
     header = {

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.explore.answers import Answer, Asker, counted
-from cubicflow.explore.kept_rows import keeps_constraints
+from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import Axis, axis_of
 from cubicflow.tables.fitted import FittedTable
@@ -21,10 +20,11 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import table_rows, with_gaps
-from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import read_conditions
+from cubicflow.tables.query.constraints import kept_rows
+from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.pool import Pool
-from cubicflow.tables.query.question import check_constant
 from cubicflow.tables.query.strategies import rejected
 from cubicflow.tables.table_error import TableError
 
@@ -83,7 +83,7 @@ class Subject(ABC):
         """Return rows for the context in the conditions."""
 
     @abstractmethod
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         """Return the distributions of all columns given conditions."""
 
     @abstractmethod
@@ -139,16 +139,12 @@ class ColumnsSubject(Subject):
 
     def _kept(self, pool: Pool) -> Floats:
         """Return the rows of a pool that keep the constraints of the fit."""
-        y = pool.walk.to_table(pool.all()[0])
-        if not self.fitted.constraints:
-            return y
-        _, given = self.encoder.context_from(self.usual, len(y))
-        found: Floats = y[keeps_constraints(self.fitted, y, given)]
-        return found
+        y = pool.y
+        return pool.walk.to_table(y[pool.keeps(y)])
 
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
-        given = {**self.usual, **conditions}
-        return Asker(self.fitted, self.axes, self.pool(conditions)).answer(given, refine=refine)
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
+        question = self.fitted.question({**self.usual, **conditions})
+        return marginals(question, self.axes, self.pool(conditions), refine=refine, between=raise_if_abandoned)
 
 
 class FlowSubject(Subject):
@@ -198,17 +194,13 @@ class FlowSubject(Subject):
         rows = table_rows(self.fitted.schema, {**given, **encoder.decode_numbers(some)}, len(some))
         return rows, f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
 
-    def answer(self, conditions: Conditions, *, refine: bool = False) -> Answer:
+    def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         n = REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS)
         y = self._rows(n, conditions)
         kept = self._kept(y, conditions)
         if not kept.any():
             raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
-        begun = rejected(y, {}, kept)
-        rows, even = begun.particles.y, begun.log_weight
-        share = math.exp(begun.log_probability)
-        columns = [counted(axis, rows[:, i], even) for i, axis in enumerate(self.axes)]
-        return Answer(columns, share, share * begun.relative_error)
+        return marginals_of_rows(rejected(y, {}, kept), self.axes)
 
     def _kept(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
         """Return whether each row meets the conditions on modelled columns."""
@@ -218,7 +210,7 @@ class FlowSubject(Subject):
         for condition in read_conditions(on_modelled, schema):
             column = schema[condition.column]
             if column.role == "constant":
-                check_constant(schema, condition)
+                check_constant(condition, column)
                 continue
             if condition.column not in names:
                 raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
@@ -244,11 +236,13 @@ class Contexts:
         with self._lock:
             if len(self._rows) < n:
                 like = self.like.take(pa.array(np.arange(n) % len(self.like)))
-                y = self.fitted.numbers(self.fitted.sample_like(like, n, seed=0))
-                if self.fitted.constraints:
-                    given = {column.name: like.column(column.name) for column in self.fitted.schema.context}
-                    y = y[keeps_constraints(self.fitted, y, given)]
-                self._rows = y
+                rows = self.fitted.sample_like(like, n, seed=0)
+                table = pa.Table.from_batches([rows])
+                for column in self.fitted.schema.context:
+                    table = table.append_column(column.name, like.column(column.name))
+                batch = table.combine_chunks().to_batches()[0]
+                kept = kept_rows(self.fitted.constraints, batch, self.fitted.schema)
+                self._rows = self.fitted.numbers(rows)[kept]
             return self._rows[:n]
 
 

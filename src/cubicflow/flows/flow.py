@@ -21,7 +21,7 @@ from cubicflow.flows.batch_shapes import (
     sample_shape,
     wrong_context,
 )
-from cubicflow.flows.pieces import RowFunction, pieces
+from cubicflow.flows.chunks import RowFunction, chunks
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
 from cubicflow.nets.tracing import is_traced
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from cubicflow.flows.check import FlowCheck
     from cubicflow.flows.flow_distribution import FlowDistribution
 
-# The default size of a piece of a large call, in rows (for images in pixels, with attention in tokens). The hidden
-# units of one piece take a few gigabytes.
+# The default size of a chunk of a large call, in rows (for images in pixels, with attention in tokens). The hidden
+# units of one chunk take a few gigabytes.
 ROWS_AT_ONCE = 2**20
-FEW_ROWS = 1024  # rows; a smaller call is never cut into pieces
+FEW_ROWS = 1024  # rows; a smaller call is never cut into chunks
 
 
 class Flow(nn.Module):
     """A density p(x) or p(x | context) with exact log densities and exact samples.
 
     Rows may have any batch shape: x of shape (..., D) broadcasts against context of shape (..., C). ``batch_size`` cuts
-    a large call into pieces of that many rows. To bound the memory, also call under ``torch.no_grad()``. Without
+    a large call into chunks of that many rows. To bound the memory, also call under ``torch.no_grad()``. Without
     gradients, large calls on a GPU, or with attention, are cut by default.
 
     Args:
@@ -131,11 +131,11 @@ class Flow(nn.Module):
         """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., *context_shape). At another
         ``temperature`` than 1, p is the density of tempered samples."""
 
-        def piece(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
+        def densities(rows: Tensor, context: Tensor | None) -> tuple[Tensor]:
             z, log_det = self._forth(rows, context)
             return (self.noise_log_prob(z, context, temperature) + log_det,)
 
-        return self._by_rows(piece, x, self.shape, self.embed(context), batch_size)[0]
+        return self._by_rows(densities, x, self.shape, self.embed(context), batch_size)[0]
 
     def to_noise(
         self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None
@@ -264,7 +264,7 @@ class Flow(nn.Module):
         return self.transform.inverse(z, context_for(self.transform, context))
 
     def _rows_at_once(self, rows: Tensor, shape: tuple[int, ...]) -> int | None:
-        """Return the number of rows per piece of a large call, or None for one piece. Attention needs memory for every
+        """Return the number of rows per chunk of a large call, or None for one chunk. Attention needs memory for every
         token, so rows with tokens count more."""
         if len(rows) < FEW_ROWS:
             return None
@@ -281,7 +281,7 @@ class Flow(nn.Module):
     def _by_rows(
         self, function: RowFunction, x: Tensor, shape: tuple[int, ...], context: Tensor | None, batch_size: int | None
     ) -> list[Tensor]:
-        """Flatten the batch shape to rows, apply ``function`` to pieces of the rows, and restore the batch shape."""
+        """Flatten the batch shape to rows, apply ``function`` to chunks of the rows, and restore the batch shape."""
         x, context = as_flow("x", x, self.base.anchor), as_flow("context", context, self.base.anchor)
         rows, context, batch = flatten_rows(x, shape, context, self.embedded_shape)
         if batch_size is not None and batch_size < 1:
@@ -291,5 +291,5 @@ class Flow(nn.Module):
         if batch_size is None:
             outputs = function(rows, context)
         else:
-            outputs = pieces.apply(function, rows, context, batch_size, self)
+            outputs = chunks.apply(function, rows, context, batch_size, self)
         return [output.reshape(batch + output.shape[1:]) for output in outputs]

@@ -173,6 +173,12 @@ class KVCache:
         """The number of tokens in the cache."""
         return self.blocks[-1].length
 
+    def take(self, rows: Tensor) -> KVCache:
+        """Return the cache of some rows, given by their indices (M,), which may repeat."""
+        found = KVCache(len(self.blocks), self.capacity)
+        found.blocks = [block.take(rows) for block in self.blocks]
+        return found
+
     def check(self, tokens: Tensor) -> None:
         """Raise a ValueError if the tokens cannot follow the tokens in the cache."""
         if self.length and tokens.shape[1] != 1:
@@ -193,6 +199,15 @@ class BlockCache:
         self._saved: tuple[Tensor, Tensor] | None = None
         # Autograd needs the keys and values of every call. Without autograd, one preallocated tensor saves the copies.
         self._in_place = not torch.is_grad_enabled() and not is_traced()
+
+    def take(self, rows: Tensor) -> BlockCache:
+        """Return the keys and values of some rows."""
+        found = BlockCache(self.capacity)
+        found.length, found._in_place = self.length, self._in_place
+        if self._saved is not None:
+            keys, values = self._saved
+            found._saved = keys[rows], values[rows]
+        return found
 
     def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append the keys and values of the next tokens, (N, heads, T, H / heads). Return those of all tokens."""

@@ -19,7 +19,7 @@ from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.judging.judge_file import read_judgement
+from cubicflow.tables.judging.judgement import read_judgement
 from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
 from cubicflow.tables.run.output import is_own
 from cubicflow.tables.run.scored_parts import ScoredParts, score_some

@@ -65,7 +65,7 @@ def free_slopes(logits: Tensor, widths: Tensor, heights: Tensor) -> Tensor:
     return slope_ratio(logits) * torch.minimum(secants[..., :-1], secants[..., 1:])
 
 
-def closed_bins(bins: Bins, seam: Tensor, params: Tensor) -> Bins:
+def periodic_bins(bins: Bins, seam: Tensor, params: Tensor) -> Bins:
     """Return bins of the circle: the slope at both ends is ``seam`` (..., 1), and the last param is a rotation in
     radians."""
     secants = bins.heights / bins.widths

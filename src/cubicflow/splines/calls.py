@@ -27,7 +27,7 @@ class Launch(Protocol):
     def compiled(self) -> dict[Any, Any]:
         """A cache of compiled kernels, empty at first."""
 
-    def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
+    def kernel_arguments(self, strides: tuple[int, ...]) -> dict[str, Any]:
         """Return the kernel's keyword arguments, given the strides of its tensors."""
 
 
@@ -37,17 +37,17 @@ class Calls:
     A subclass may skip either of them where that is safe. The docstring of each method says what depends on its result.
     """
 
-    def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    def fast_apply(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
         """Return ``function.apply``, or a faster equivalent that takes positional arguments only."""
         apply: Callable[..., Any] = function.apply
         return apply
 
-    def only_values(self, *tensors: Tensor) -> bool:  # noqa: ARG002
+    def needs_no_grad(self, *tensors: Tensor) -> bool:  # noqa: ARG002
         """Return whether a function of these tensors needs no derivative: backward, forward or in ``torch.func``. If
         true, the call skips autograd."""
         return False
 
-    def unseen(self, *tensors: Tensor) -> bool:  # noqa: ARG002
+    def plain_eager(self, *tensors: Tensor) -> bool:  # noqa: ARG002
         """Return whether no tracer, transform, mode or profiler would see an operator on these tensors, and all of them
         are plain memory. If true, the call skips torch's dispatcher."""
         return False
@@ -63,14 +63,14 @@ class Calls:
             return False
         return True
 
-    def constant(self, function: F) -> F:
+    def compile_time_constant(self, function: F) -> F:
         """Mark a function whose result compiled code may treat as a constant."""
         marked: F = torch.compiler.assume_constant_result(function)
         return marked
 
     def launch(self, plan: Launch, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
         """Run a Triton kernel. The tensors are its first arguments."""
-        plan.kernel[plan.grid](*tensors, **plan.named(strides))
+        plan.kernel[plan.grid](*tensors, **plan.kernel_arguments(strides))
 
 
 calls = hook("splines", Calls)

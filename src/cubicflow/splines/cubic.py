@@ -17,9 +17,9 @@ from torch import Tensor
 from cubicflow.splines.bins import (
     Bins,
     bins_from_slopes,
-    closed_bins,
     floored_softmax,
     free_slopes,
+    periodic_bins,
     slope_ratio,
     steffen_slopes,
 )
@@ -50,7 +50,7 @@ def cubic_bins(
     return bins_from_slopes(widths, heights, torch.cat([lower, interior, upper], dim=-1))
 
 
-def cubic_ring(
+def cubic_circle(
     params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float, slopes: str = "steffen"
 ) -> Bins:
     """Return the bins of the circle. params: as on the interval, but the last one is a rotation.
@@ -60,7 +60,7 @@ def cubic_ring(
     """
     bins = cubic_bins(params, num_bins, min_bin_width, min_bin_height, slopes)
     secants = bins.heights / bins.widths
-    return closed_bins(bins, bins.start[..., :1] * torch.minimum(secants[..., :1], secants[..., -1:]), params)
+    return periodic_bins(bins, bins.start[..., :1] * torch.minimum(secants[..., :1], secants[..., -1:]), params)
 
 
 def cubic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:

@@ -20,14 +20,14 @@ class Domain(NamedTuple):
     title:    a short noun phrase for people.
     evaluate: (x, bins, unit_map, inverse) -> (y, log_slope), in eager torch.
     bounds:   the lowest and highest input. Inputs outside are clamped and have log-slope -inf. None: no bounds.
-    closed:   whether both ends are one point. A family then makes its bins by ``make_ring``.
+    periodic: whether both ends are one point. A family then makes its bins by ``make_circle``.
     native, triton: the name of the domain in that backend's kernels, or None if the kernels do not have the domain.
     """
 
     title: str
     evaluate: Callable[[Tensor, Bins, UnitMap, bool], tuple[Tensor, Tensor]]
     bounds: tuple[float, float] | None = None
-    closed: bool = False
+    periodic: bool = False
     native: str | None = None
     triton: str | None = None
 
@@ -35,7 +35,7 @@ class Domain(NamedTuple):
 DOMAINS = {
     "real": Domain("the real line", evaluate_real, native="REAL_LINE", triton="REAL_LINE"),
     "unit": Domain("the unit interval", evaluate_unit, (0.0, 1.0), native="UNIT_INTERVAL", triton="UNIT_INTERVAL"),
-    "circle": Domain("the circle", evaluate_circle, closed=True),
+    "circle": Domain("the circle", evaluate_circle, periodic=True),
 }
 
 

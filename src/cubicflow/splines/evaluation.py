@@ -56,14 +56,14 @@ def with_rest(root: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[...,
     return both
 
 
-class Passage(NamedTuple):
+class BinResult(NamedTuple):
     """The result of sending elements through their bins. Every field has the shape of the output."""
 
     low: Tensor  # the output's distance from the lower end of the interval
     high: Tensor  # the output's distance from the upper end of the interval
     log_slope: Tensor  # the log-slope of the evaluated map; for the inverse, minus the log-slope of the forward map
-    log_gain_low: Tensor  # log(low_out / low_in), exact in the first bin and meaningless elsewhere
-    log_gain_high: Tensor  # log(high_out / high_in), exact in the last bin and meaningless elsewhere
+    log_ratio_low: Tensor  # log(low_out / low_in), exact in the first bin and meaningless elsewhere
+    log_ratio_high: Tensor  # log(high_out / high_in), exact in the last bin and meaningless elsewhere
     first: Tensor  # whether the element is in the first bin
     last: Tensor  # whether the element is in the last bin
     near_low: Tensor  # whether the output is nearer to the lower end of its bin than to the upper
@@ -72,23 +72,23 @@ class Passage(NamedTuple):
 def evaluate_unit(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
     """Evaluate the spline on [0, 1]. Outside, y is clamped and the log-slope is -inf."""
     clamped = x.clamp(0, 1)
-    path = pass_through(clamped, 1 - clamped, bins, unit_map, inverse)
-    y = torch.where(path.low <= path.high, path.low, 1 - path.high)
-    return y, mask_outside(path.log_slope, (x < 0) | (x > 1))
+    result = evaluate_in_bins(clamped, 1 - clamped, bins, unit_map, inverse)
+    y = torch.where(result.low <= result.high, result.low, 1 - result.high)
+    return y, mask_outside(result.log_slope, (x < 0) | (x > 1))
 
 
 def evaluate_real(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
     """Evaluate logit . spline . sigmoid on the whole real line, without a saturated sigmoid."""
     log_low, log_high = F.logsigmoid(x), F.logsigmoid(-x)
-    path = pass_through(torch.sigmoid(x), torch.sigmoid(-x), bins, unit_map, inverse)
+    result = evaluate_in_bins(torch.sigmoid(x), torch.sigmoid(-x), bins, unit_map, inverse)
     # In the edge bins log(out) may be log(0). The 1 keeps NaN out of the gradients of the branch that is not taken.
-    log_inner_low = torch.where(path.first, 1, path.low).log()
-    log_inner_high = torch.where(path.last, 1, path.high).log()
-    gain_low = torch.where(path.first, path.log_gain_low, log_inner_low - log_low)
-    gain_high = torch.where(path.last, path.log_gain_high, log_inner_high - log_high)
-    out_low = torch.where(path.first, log_low + path.log_gain_low, log_inner_low)
-    out_high = torch.where(path.last, log_high + path.log_gain_high, log_inner_high)
-    return out_low - out_high, path.log_slope - gain_low - gain_high
+    log_inner_low = torch.where(result.first, 1, result.low).log()
+    log_inner_high = torch.where(result.last, 1, result.high).log()
+    ratio_low = torch.where(result.first, result.log_ratio_low, log_inner_low - log_low)
+    ratio_high = torch.where(result.last, result.log_ratio_high, log_inner_high - log_high)
+    out_low = torch.where(result.first, log_low + result.log_ratio_low, log_inner_low)
+    out_high = torch.where(result.last, log_high + result.log_ratio_high, log_inner_high)
+    return out_low - out_high, result.log_slope - ratio_low - ratio_high
 
 
 def evaluate_circle(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> tuple[Tensor, Tensor]:
@@ -98,9 +98,9 @@ def evaluate_circle(x: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool) -> 
     """
     rotation = 0.0 if bins.rotation is None else bins.rotation
     turned = torch.remainder(x - rotation if inverse else x, 1)
-    path = pass_through(turned, 1 - turned, bins, unit_map, inverse)
-    y = torch.where(path.low <= path.high, path.low, 1 - path.high)
-    return y if inverse else torch.remainder(y + rotation, 1), path.log_slope
+    result = evaluate_in_bins(turned, 1 - turned, bins, unit_map, inverse)
+    y = torch.where(result.low <= result.high, result.low, 1 - result.high)
+    return y if inverse else torch.remainder(y + rotation, 1), result.log_slope
 
 
 def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
@@ -108,9 +108,9 @@ def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
     return torch.where(outside, -torch.inf, log_slope)
 
 
-def pass_through(
+def evaluate_in_bins(
     low: Tensor, high: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool, axes: tuple[Axis, Axis] | None = None
-) -> Passage:
+) -> BinResult:
     """Send points, given by their distances from both ends, through their bins.
 
     ``axes`` are the x axis and the y axis, for callers that know the knots more precisely than as sums of the bins. The
@@ -147,12 +147,12 @@ def pass_through(
         out_low, out_high = in_low * form.q, in_high * form.qbar
         secant = size_out / size_in
     sign = -1 if inverse else 1
-    return Passage(
+    return BinResult(
         low=index.pick(target.before) + size_out * out_low,
         high=index.pick(target.after) + size_out * out_high,
         log_slope=sign * (secant * form.slope).log(),
-        log_gain_low=sign * (secant * form.q).log(),
-        log_gain_high=sign * (secant * form.qbar).log(),
+        log_ratio_low=sign * (secant * form.q).log(),
+        log_ratio_high=sign * (secant * form.qbar).log(),
         first=index.bin == 0,
         last=index.bin == index.num_bins - 1,
         near_low=out_low <= out_high,

@@ -12,11 +12,11 @@ from functools import partial
 from typing import NamedTuple
 
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_circle
 from cubicflow.splines.evaluation import UnitMap
 from cubicflow.splines.linear import LINEAR, linear_bins
-from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins, quadratic_ring
-from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins, rational_quadratic_ring
+from cubicflow.splines.quadratic import QUADRATIC, quadratic_bins, quadratic_circle
+from cubicflow.splines.rational_quadratic import RATIONAL_QUADRATIC, rational_quadratic_bins, rational_quadratic_circle
 
 
 class Family(NamedTuple):
@@ -24,7 +24,7 @@ class Family(NamedTuple):
 
     per_bin, extra: a spline of K bins takes ``per_bin * K + extra`` params.
     make_bins: (params, num_bins, min_bin_width, min_bin_height) -> Bins.
-    make_ring: the same for the circle. The first slope param is the slope at the seam, and the last param is a
+    make_circle: the same for the circle. The first slope param is the slope at the seam, and the last param is a
                rotation. None if the family has no slopes that could agree across the seam.
     unit_map:  the map in one bin, and its inverse.
     floors:    the names of the floors on bins that the family has.
@@ -38,7 +38,7 @@ class Family(NamedTuple):
     floors: tuple[str, ...] = ("min_bin_width", "min_bin_height")
     native: str | None = None
     triton: str | None = None
-    make_ring: Callable[..., Bins] | None = None
+    make_circle: Callable[..., Bins] | None = None
 
     def num_params(self, num_bins: int) -> int:
         """Return the number of params of a spline with this many bins."""
@@ -54,19 +54,19 @@ class Family(NamedTuple):
 # The keys are (family, slopes). slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
-        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, make_ring=partial(cubic_ring, slopes="steffen"),
+        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, make_circle=partial(cubic_circle, slopes="steffen"),
         native="STEFFEN", triton="STEFFEN",
     ),
     ("cubic", "free"): Family(
-        3, 1, partial(cubic_bins, slopes="free"), CUBIC, make_ring=partial(cubic_ring, slopes="free"),
+        3, 1, partial(cubic_bins, slopes="free"), CUBIC, make_circle=partial(cubic_circle, slopes="free"),
         native="FREE", triton="FREE",
     ),
     ("quadratic", None): Family(
-        2, 1, quadratic_bins, QUADRATIC, make_ring=quadratic_ring, native="QUADRATIC", triton="QUADRATIC"
+        2, 1, quadratic_bins, QUADRATIC, make_circle=quadratic_circle, native="QUADRATIC", triton="QUADRATIC"
     ),
     ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
     ("rational_quadratic", None): Family(
-        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, make_ring=rational_quadratic_ring,
+        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, make_circle=rational_quadratic_circle,
         native="RATIONAL", triton="RATIONAL",
     ),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
 from cubicflow.splines.cubic import CUBIC
-from cubicflow.splines.evaluation import Axis, mask_outside, pass_through
+from cubicflow.splines.evaluation import Axis, evaluate_in_bins, mask_outside
 from cubicflow.splines.functions import check_inside
 from cubicflow.splines.spec import check_floating
 
@@ -81,9 +81,11 @@ def cubic_interpolation(
         check_inside(points, low_end, high_end)
     clamped = points.clamp(low_end, high_end)
     axes = Axis(widths, x_knots[..., :-1], -x_knots[..., 1:]), Axis(heights, y_knots[..., :-1], -y_knots[..., 1:])
-    path = pass_through(clamped, -clamped, bins, CUBIC, inverse, axes)
-    y = torch.where(path.near_low, path.low, -path.high)  # measured from the nearer knot, hence exact at the knots
-    return y.to(x.dtype), mask_outside(path.log_slope, (points < low_end) | (points > high_end))
+    result = evaluate_in_bins(clamped, -clamped, bins, CUBIC, inverse, axes)
+    y = torch.where(
+        result.near_low, result.low, -result.high
+    )  # measured from the nearer knot, hence exact at the knots
+    return y.to(x.dtype), mask_outside(result.log_slope, (points < low_end) | (points > high_end))
 
 
 def steffen_slopes_with_ends(widths: Tensor, heights: Tensor) -> Tensor:

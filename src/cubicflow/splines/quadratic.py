@@ -32,7 +32,7 @@ def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_
     return bins_from_slopes(widths, heights, density)
 
 
-def quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
+def quadratic_circle(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
     """Return the bins of the circle. params: as on the interval, but the last one is a rotation. The first vertex also
     serves as the last vertex."""
     both_ends = torch.cat([params[..., :-1], params[..., num_bins : num_bins + 1]], dim=-1)

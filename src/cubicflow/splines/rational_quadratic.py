@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, closed_bins, floored_softmax
+from cubicflow.splines.bins import MARGIN, Bins, bins_from_slopes, floored_softmax, periodic_bins
 from cubicflow.splines.evaluation import Shape, UnitMap
 
 SOFTPLUS_ONE = math.log(math.e - 1)  # softplus(SOFTPLUS_ONE) = 1
@@ -30,11 +30,11 @@ def rational_quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float,
     return bins_from_slopes(widths, heights, slopes)
 
 
-def rational_quadratic_ring(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
+def rational_quadratic_circle(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
     """Return the bins of the circle. params: as on the interval, but the last one is a rotation. The first slope param
     is the slope at the seam."""
     bins = rational_quadratic_bins(params, num_bins, min_bin_width, min_bin_height)
-    return closed_bins(bins, bins.start[..., :1] * (bins.heights / bins.widths)[..., :1], params)
+    return periodic_bins(bins, bins.start[..., :1] * (bins.heights / bins.widths)[..., :1], params)
 
 
 def rational_quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:

@@ -88,10 +88,10 @@ def _find_spec(
     min_bin_width: float | None,
     min_bin_height: float | None,
 ) -> SplineSpec:
-    closed = find_domain(domain).closed
+    periodic = find_domain(domain).periodic
     slopes = known_slopes(family, slopes)
     record = find_family(family, slopes)
-    if closed and record.make_ring is None:
+    if periodic and record.make_circle is None:
         raise ValueError(
             f"a {family} spline does not support domain={domain!r}; use a cubic, quadratic or rational_quadratic spline"
         )

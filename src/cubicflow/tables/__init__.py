@@ -10,7 +10,7 @@ The main modules, each of which builds on those above it:
     axes                                    the bins of a column, for histograms and conditional distributions
     table_rows                              rows for training
     query/                                  conditions on any columns, imputation, constraints
-    sampled_table, fitted, fitting          a fitted table: samples and scores; from a file to a run folder
+    fitted, fitting                         a fitted table: samples and scores; from a file to a run folder
     run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
     judging/                                the quality of sampled rows
 """

@@ -17,7 +17,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
@@ -26,8 +25,8 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import Cells, NumberCells
-from cubicflow.tables.model.law import Law
 from cubicflow.tables.schema.sets import Set
+from cubicflow.weights import weighted_quantiles
 
 MOST_BINS = 48  # largest number of bins of a column of numbers
 MOST_BARS = 24  # largest number of values with their own bar
@@ -103,11 +102,6 @@ class Axis:
             found.append(Set.between((first, after - 1 if self.is_whole else math.nextafter(after, -math.inf))))
         return Set.stacked([*found, Set.between(gap=True)])
 
-    @torch.no_grad()
-    def law_masses(self, law: Law) -> Floats:
-        """Return the probability of every bin in each row, (N, bins + 1). The last bin has missing values."""
-        return law.masses(law.coder.of(self.sets))
-
     def shown(self, y: Floats) -> Floats:
         """Convert plain numbers to the values on the axis."""
         return y if self.is_list else self.start + self.unit * y
@@ -158,10 +152,8 @@ class Axis:
             known &= weights > 0
         if self.is_list or not known.any():
             return np.full(len(QUANTILES), np.nan)
-        order = np.argsort(y[known], kind="stable")
-        below = np.cumsum(np.ones(len(order)) if weights is None else weights[known][order])
-        place = np.searchsorted(below, np.asarray(QUANTILES) * below[-1]).clip(max=len(order) - 1)
-        return self.shown(y[known][order][place])
+        mass = np.ones(known.sum()) if weights is None else weights[known]
+        return self.shown(weighted_quantiles(y[known], mass, np.asarray(QUANTILES) * mass.sum()))
 
 
 def axis_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -16,21 +17,26 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.arguments import whole_number
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.columns_likelihood import draw_rows, score_rows
+from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
+from cubicflow.tables.query import sample
+from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
+from cubicflow.tables.query.conditions import Given, context_values
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
+from cubicflow.tables.query.filled_table import impute_rows
+from cubicflow.tables.query.question import Question
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
-from cubicflow.tables.sampled_table import SAMPLE_ROWS, SampledTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import PARTS, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
@@ -68,7 +74,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FittedTable(SampledTable):
+class FittedTable:
     """The density of a table, as ``cubicflow fit`` saves it in a run folder.
 
     Inputs and outputs are Arrow. :meth:`score` takes one batch and keeps no state, so any engine that provides Arrow
@@ -303,17 +309,61 @@ class FittedTable(SampledTable):
 
     # --- samples ---
 
-    def _draw(
+    def sample(
         self,
         n: int,
-        context: NDArray[np.float64] | None,
-        generator: torch.Generator,
+        given: Given = None,
         temperature: float = 1.0,
+        seed: int | None = None,
+        *,
         complete: bool = False,
+        constraints: Sequence[str] = (),
+    ) -> pa.Table:
+        """Draw ``n`` rows with the table's own columns, types and words.
+
+        Args:
+            n: the number of rows.
+            given: a value for each context column. A model of columns also takes conditions on other columns,
+                ``["cut=Ideal", "price>5000"]`` or a mapping.
+            temperature: the factor of the standard deviation of a flow's base; a model of columns has no temperature.
+            seed: the seed of the draws; by default a random one.
+            complete: whether a model of columns draws rows without missing values.
+            constraints: constraints that the rows meet, in addition to those of the fit.
+        """
+        options: dict[str, Any] = {"complete": complete, "constraints": constraints}
+        return pa.Table.from_batches(self.sample_batches(n, given, temperature, seed, **options))
+
+    def sample_batches(
+        self,
+        n: int,
+        given: Given = None,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        *,
+        complete: bool = False,
+        constraints: Sequence[str] = (),
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of :meth:`sample` in batches; a single empty batch for ``n = 0``.
+
+        ``say`` is called with a line on the quality of rows under conditions.
+        """
+        n = whole_number("the number of samples", n, 0)
+        if self.cells is not None and temperature != 1:
+            raise TableError(
+                f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
+                model="flow",
+            )
+        options: dict[str, Any] = {"complete": complete, "constraints": self.all_constraints(constraints), "say": say}
+        yield from sample.sample_batches(self, n, given, temperature, seed, **options)
+
+    def draw(
+        self, n: int, context: NDArray[np.float64] | None, generator: torch.Generator, temperature: float = 1.0
     ) -> NDArray[np.float64]:
-        """Draw n rows as plain numbers."""
+        """Draw n rows as plain numbers. A model of columns keeps the sums of the fit."""
         if isinstance(self.flow, ColumnsModel):
-            return draw_rows(self.flow, self.needed_cells, n, context, generator, complete=complete)
+            rules: dict[str, Any] = {"constraints": self.constraints}
+            return sample.draw_rows(self.flow, self.needed_cells, n, context, generator, **rules)
         encoder = FlowEncoder(self.schema)
         features, options = encoder.context_inputs(context), {"temperature": temperature, "generator": generator}
         if features is None:
@@ -329,19 +379,88 @@ class FittedTable(SampledTable):
         """
         if not self.schema.context:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
-        context = self.encoder.read_context(rows)
-        if isinstance(self.flow, ColumnsModel):
-            generator = torch.Generator(next(self.flow.parameters()).device).manual_seed(seed)
-            parts = [context[i : i + SAMPLE_ROWS] for i in range(0, len(context), SAMPLE_ROWS)]
-            draw = (
-                self.rows_given if self.constraints else lambda part, generator: self._draw(len(part), part, generator)
+        context, generator = self.encoder.read_context(rows), self.generator(seed)
+        parts = [context[i : i + sample.SAMPLE_ROWS] for i in range(0, len(context), sample.SAMPLE_ROWS)]
+        return self.encoder.decode(np.concatenate([self.draw(len(part), part, generator) for part in parts]))
+
+    def decimals(self, given: Given = None) -> dict[str, int]:
+        """Return the digits after the point with which columns are written as text.
+
+        A context column whose given value has more digits is left out.
+        """
+        found = {column.name: column.decimals for column in self.schema.columns}
+        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
+        return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
+
+    def generator(self, seed: int | None) -> torch.Generator:
+        """Return a generator on the model's device; a random one without a seed."""
+        generator = torch.Generator(next(self.flow.parameters()).device)
+        generator.manual_seed(seed) if seed is not None else generator.seed()
+        return generator
+
+    # --- questions ---
+
+    def conditional(
+        self, column: str, given: Given = None, *, effective_size: float = SIZE, seed: int = 0
+    ) -> Conditional:
+        """Return the distribution of one column given conditions on any columns.
+
+        Args:
+            column: the name of a modelled column.
+            given: texts such as ``["cut=Ideal", "price>5000"]``, or a mapping such as
+                ``{"cut": "Ideal", "price": (5000, None)}``.
+            effective_size: the effective size of the weighted rows behind an answer that is not exact. Errors fall as
+                one over its square root.
+            seed: the seed of the weighted rows.
+        """
+        return Conditional(self.question(given), column, effective_size, self.generator(seed))
+
+    def probability(self, given: Given, *, effective_size: float = SIZE, seed: int = 0) -> Estimates:
+        """Return the probability that a row meets conditions, and its standard error. The arguments are as in
+        :meth:`conditional`.
+
+        With constraints of the fit, the probability is that of rows which keep the constraints. The error of an exact
+        probability is 0. The probability is a density if a condition is a single real number.
+        """
+        return probability_given(self.question(given), effective_size, self.generator(seed))
+
+    def impute(
+        self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None
+    ) -> list[pa.Table]:
+        """Return the rows with their missing values filled, one table per draw.
+
+        Missing values are drawn given all other values of their row. Other values do not change. The column ``filled``
+        lists the filled columns of each row, separated by commas. ``most_likely`` fills a missing value with the most
+        probable word or with the median instead of a draw.
+        """
+        return impute_rows(self, rows, draws=draws, most_likely=most_likely, seed=seed)
+
+    def all_constraints(self, texts: Sequence[str] = ()) -> tuple[Constraint, ...]:
+        """Return the constraints that the model was fitted with, and those of ``texts``."""
+        return sample.all_constraints(self, texts)
+
+    def question(self, given: Given, constraints: Sequence[Constraint] | None = None, **how: bool) -> Question:
+        """Return conditions, with the constraints of the fit or others, as a question to the model of columns.
+
+        ``how`` are keyword arguments of :class:`~cubicflow.tables.query.question.Question`. Raises TableError for a
+        flow, which answers no conditions.
+        """
+        if self.cells is None or not isinstance(self.flow, ColumnsModel):
+            raise TableError(
+                "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
+                "column, fit a model of columns",
+                model="columns",
             )
-            return self.encoder.decode(np.concatenate([draw(part, generator) for part in parts]))
-        encoder = FlowEncoder(self.schema)
-        features = flow_tensor(self.flow, encoder.context_inputs(context))
-        x = self.flow.sample(1, features, seed=seed, batch_size=SAMPLE_ROWS)[0]
-        check_drawn(x)
-        return encoder.decode(encoder.numbers(x.double().cpu().numpy()))
+        kept = self.constraints if constraints is None else constraints
+        return Question(self.flow, self.cells, given, kept, **how)
+
+
+def _digits_of(value: object) -> int:
+    try:
+        exponent = Decimal(str(value)).normalize().as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
 
 
 def score_all(

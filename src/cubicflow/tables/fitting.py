@@ -26,8 +26,7 @@ from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import plain_numbers
 from cubicflow.tables.model.rules import described_rules
-from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.kept_constraints import learn_constraints
+from cubicflow.tables.query.constraints import Constraint, learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows

@@ -118,14 +118,14 @@ class ElementMap:
 
     def circles(self, chosen: Sequence[int]) -> list[bool]:
         """Return for each chosen column whether its domain is a circle."""
-        return [find_domain(self.domain if isinstance(self.domain, str) else self.domain[i]).closed for i in chosen]
+        return [find_domain(self.domain if isinstance(self.domain, str) else self.domain[i]).periodic for i in chosen]
 
     def map_box(self, ends: Tensor) -> Tensor | None:
         """Return a box, given by its two ends (2, N, ...), if it is the domain, which the map keeps. Otherwise return
         None."""
         names = [self.domain] * ends.shape[1] if isinstance(self.domain, str) else self.domain
         domains = [find_domain(name) for name in names]
-        bounds = [(0.0, 1.0) if each.closed else each.bounds or (-math.inf, math.inf) for each in domains]
+        bounds = [(0.0, 1.0) if each.periodic else each.bounds or (-math.inf, math.inf) for each in domains]
         kept = torch.tensor(bounds, dtype=ends.dtype, device=ends.device).T
         return ends if bool((ends == kept.view(*kept.shape, *(1,) * (ends.ndim - 2))).all()) else None
 

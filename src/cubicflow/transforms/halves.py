@@ -60,7 +60,7 @@ def split(x: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     >>> split(torch.tensor([[10.0, 20.0, 30.0]]), halves)
     (tensor([[20.]]), tensor([[10., 30.]]))
     """
-    if is_traced() or calls.only_values(x):
+    if is_traced() or calls.needs_no_grad(x):
         return _split(x, halves)
     parts: tuple[Tensor, Tensor] = _apply_split(x, *_to_arguments(halves))
     return parts
@@ -73,7 +73,7 @@ def join(first: Tensor, second: Tensor, halves: Halves) -> Tensor:
     >>> join(torch.tensor([[20.0]]), torch.tensor([[10.0, 30.0]]), halves)
     tensor([[10., 20., 30.]])
     """
-    if is_traced() or calls.only_values(first, second):
+    if is_traced() or calls.needs_no_grad(first, second):
         return _join(first, second, halves)
     x: Tensor = _apply_join(first, second, *_to_arguments(halves))
     return x
@@ -147,4 +147,4 @@ class _Join(_Exchange):
         return join(tangent_first, tangent_second, ctx.halves)
 
 
-_apply_split, _apply_join = calls.applier(_Split), calls.applier(_Join)
+_apply_split, _apply_join = calls.fast_apply(_Split), calls.fast_apply(_Join)

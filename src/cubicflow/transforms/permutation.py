@@ -19,7 +19,7 @@ class Permutation(Transform):
     >>> Permutation([2, 0, 1])(torch.tensor([[10.0, 20.0, 30.0]]))[0]
     tensor([[30., 10., 20.]])
     >>> Permutation.reversing(3).order, Permutation.random(3, seed=1).order
-    ([2, 1, 0], [0, 2, 1])
+    ([2, 1, 0], [1, 2, 0])
     """
 
     increasing = True

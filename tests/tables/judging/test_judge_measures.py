@@ -9,10 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cubicflow.tables.judging.closeness import closeness, closest_distances, share_of_copies
-from cubicflow.tables.judging.contradictions import count_contradictions
-from cubicflow.tables.judging.detection import detection
 from cubicflow.tables.judging.judgement import judge
+from cubicflow.tables.judging.measures import (
+    closeness,
+    closest_distances,
+    count_contradictions,
+    detection,
+    share_of_copies,
+)
 from cubicflow.tables.judging.similarity import shape, trend
 from cubicflow.tables.judging.tables import Matched, match
 from cubicflow.tables.model.rules import Dependency, contradictions, find_dependencies
@@ -100,7 +104,7 @@ IS_WORD = np.array([True, False, False])
 @pytest.fixture
 def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train two classifiers instead of five."""
-    monkeypatch.setattr("cubicflow.tables.judging.detection.FOLDS", 2)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.FOLDS", 2)
 
 
 @pytest.mark.usefixtures("two_folds")
@@ -174,13 +178,13 @@ def test_closest_rows_do_not_depend_on_how_many_are_compared_at_once(monkeypatch
     rng = np.random.default_rng(2)
     train, rows = a_table(rng, 50), a_table(rng, 33)
     whole = closest_distances(rows, train, IS_WORD)
-    monkeypatch.setattr("cubicflow.tables.judging.closeness.AT_ONCE", 200)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.AT_ONCE", 200)
     np.testing.assert_array_equal(closest_distances(rows, train, IS_WORD), whole)
 
 
 def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubicflow.tables.judging.closeness.MOST_QUERIES", 20)
-    monkeypatch.setattr("cubicflow.tables.judging.closeness.MOST_TRAIN", 30)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.MOST_QUERIES", 20)
+    monkeypatch.setattr("cubicflow.tables.judging.measures.MOST_TRAIN", 30)
     rng = np.random.default_rng(3)
     found = closeness(a_table(rng, 100), a_table(rng, 90), IS_WORD)
     assert (found.rows, found.train_rows) == (20, 30)

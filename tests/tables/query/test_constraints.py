@@ -12,7 +12,6 @@ import pytest
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 from cubicflow.tables.query.constraints import read_constraint
-from cubicflow.tables.query.feasible import Inequality, is_feasible
 
 KEPT = ("start <= end", "net + tax = gross", "fixed(town, shop)", "left < right", "opened <= closed")
 TRAINING = {"steps": 60, "device": "cpu", "progress": False, "validate_every": 30}
@@ -127,7 +126,7 @@ def test_bad_constraints_are_refused(folder: Path, text: str) -> None:
 
 def test_contradictory_constraints_are_refused(fitted: FittedTable) -> None:
     for texts in (["start > end"], ["start + 1 <= net", "net <= start"], ["net = 3", "net = 4"]):
-        with pytest.raises(TableError, match="contradict one another"):
+        with pytest.raises(TableError, match="kept by only 0 of"):
             fitted.sample(5, constraints=texts)
     with pytest.raises(TableError, match="combinations are learned when the model is fitted"):
         fitted.sample(5, constraints=["fixed(town, shop)"])
@@ -144,25 +143,6 @@ def test_column_names_may_contain_operators(fitted: FittedTable) -> None:
     odd = Schema((replace(columns[0], name="capital-gain"), replace(columns[1], name="capital")))
     found = read_constraint("capital-gain - 2.5 <= capital", odd)
     assert (found.names, found.factors, found.bound) == (("capital-gain", "capital"), (1, -1), 2.5)
-
-
-def test_feasibility_agrees_with_linear_programming() -> None:
-    from scipy.optimize import linprog
-
-    rng = np.random.default_rng(0)
-    names = "abc"
-    verdicts = set()
-    for _ in range(60):
-        factors, bounds = rng.integers(-1, 2, (5, 3)), rng.integers(-2, 2, 5)
-        found = [
-            part
-            for row, bound in zip(factors, bounds, strict=True)
-            for part in Inequality.of({n: int(f) for n, f in zip(names, row, strict=True) if f}, "<=", float(bound))
-        ]
-        solved = linprog(np.zeros(3), factors, bounds, bounds=[(None, None)] * 3)
-        assert is_feasible(found) == (solved.status == 0)
-        verdicts.add(solved.status == 0)
-    assert verdicts == {True, False}
 
 
 def test_a_run_saves_its_constraints_and_invalid_ones_are_refused(folder: Path, fitted: FittedTable) -> None:

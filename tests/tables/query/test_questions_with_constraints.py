@@ -16,10 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cubicflow.explore import answers
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError, fit_table
-from cubicflow.tables.query import strategies
+from cubicflow.tables.query import marginals, strategies
 
 TRAINING = {"steps": 20, "device": "cpu", "progress": False, "validate_every": 10, "seed": 0}
 SMALL = {"hidden_features": 16, "num_blocks": 1}
@@ -95,7 +94,7 @@ def questions(case: Case) -> list[dict[str, int]]:
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "particles":
         monkeypatch.setattr(strategies, "MOST_PATHS", 0)
-        monkeypatch.setattr(answers, "MOST_PATHS", 0)
+        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
     return str(request.param)
 
 
@@ -153,11 +152,9 @@ def test_a_computed_column_has_one_value(case: Case, method: str) -> None:
     assert found.values == [value]
     assert abs(found.masses[0] - 1) < 1e-12  # a sum of rounded weights
     another = {"a": 2, "b": 1, "s": 2 if value < 2 else 0}
-    if method == "paths":
-        assert float(case.fitted.probability(another).values) == 0.0
-    else:
-        with pytest.raises(TableError, match="too rare to answer"):
-            case.fitted.probability(another)
+    assert float(case.fitted.probability(another).values) == 0.0
+    with pytest.raises(TableError, match="their probability is 0"):
+        case.fitted.conditional("j", another)
 
 
 @pytest.mark.parametrize("gaps", [["a"], ["b"], ["a", "b"], ["b", "j"], ["a", "s"], ["a", "b", "s"]], ids="-".join)

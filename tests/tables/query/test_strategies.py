@@ -52,7 +52,7 @@ def answers(model: Model, given: dict[str, object]) -> dict[str, Begun]:
     """Return the answer of every strategy that applies."""
     question = Question(model.fitted.flow, model.fitted.needed_cells, given, model.fitted.constraints)
     generator = torch.Generator().manual_seed(0)
-    y = model.sample.all()[0]
+    y = model.sample.y
     found = {
         "paths": Enumerate().begin(question, 0, SIZE, generator),
         "particles": DrawParticles().begin(question, 0, SIZE, generator),
@@ -84,7 +84,7 @@ def test_strategies_agree(given: dict[str, object], model: Model) -> None:
             abs(p - q) <= ERRORS * np.hypot(p * one.relative_error, q * other.relative_error) + 1e-6 * p
         )  # a pool is in float32
         for i in range(min(one.stop, other.stop)):
-            half = Set.between((-np.inf, float(np.nanmedian(model.sample.all()[0][:, i]))))
+            half = Set.between((-np.inf, float(np.nanmedian(model.sample.y[:, i]))))
             (a, error_a), (b, error_b) = share(one, i, half), share(other, i, half)
             # a set that no drawn row of one answer is in, or that all are in, has no error of its own
             least = max(1 / each.effective_size for each in (one, other))

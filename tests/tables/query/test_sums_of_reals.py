@@ -51,6 +51,18 @@ def test_answers_samples_and_the_page_agree(fitted: FittedTable, given: list[str
             assert np.abs(np.cumsum(answer.masses) - np.cumsum(shares)).max() <= 4 * error
 
 
+@pytest.mark.parametrize(
+    "given", [["x<0", "y<0", "z>1e-6"], ["x in 1..2", "y in 1..2", "z in 4.5..6"], ["x>2", "y>2", "z<3.9"]], ids=str
+)
+def test_what_a_sum_makes_impossible_is_told_from_what_is_rare(fitted: FittedTable, given: list[str]) -> None:
+    found = fitted.probability(given)
+    assert (float(found.values), float(found.errors)) == (0.0, 0.0)
+    with pytest.raises(TableError, match=r"no row meets all of them; their probability is 0"):
+        fitted.sample(5, given)
+    with pytest.raises(TableError, match="too rare to answer"):
+        fitted.conditional("k", ["x>0", "z>60"])
+
+
 def test_the_density_of_a_sum_is_refused(fitted: FittedTable) -> None:
     with pytest.raises(TableError, match=r"column 'z' is computed from other columns.*use cdf\(\)"):
         fitted.conditional("z").density([0.0])

@@ -38,13 +38,13 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
     forward_op, backward_op = _define(name, forward, backward, devices)
 
     def call_forward(x: Tensor, params: Tensor, spec: SplineSpec) -> Pair:
-        if calls.unseen(x, params):
+        if calls.plain_eager(x, params):
             return forward(x, params, spec)
         result: Pair = forward_op(x, params, *spec)
         return result
 
     def call_backward(x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec) -> Pair:
-        if calls.unseen(x, params, grad_y, grad_log_slope):
+        if calls.plain_eager(x, params, grad_y, grad_log_slope):
             return backward(x, params, grad_y, grad_log_slope, spec)
         result: Pair = backward_op(x, params, grad_y, grad_log_slope, *spec)
         return result
@@ -91,13 +91,13 @@ def differentiable(name: str, forward: Forward, backward: Backward, devices: tup
             pull = torch.func.vjp(first_order, *ctx.saved_tensors)[1]
             return *pull(grads), None
 
-    apply = calls.applier(Spline)
+    apply = calls.fast_apply(Spline)
 
     def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> Pair:
         shape = output_shape(x.shape, params.shape)
         if x.shape != shape:
             x = x.expand(shape)
-        if calls.only_values(x, params):
+        if calls.needs_no_grad(x, params):
             return call_forward(x, params, spec)
         result: Pair = apply(x, params, spec)
         return result

@@ -25,6 +25,6 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
 def evaluate(spec: SplineSpec, x: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
     family = find_family(spec.family, spec.slopes)
     domain = find_domain(spec.domain)
-    make_bins = family.make_ring if domain.closed and family.make_ring is not None else family.make_bins
+    make_bins = family.make_circle if domain.periodic and family.make_circle is not None else family.make_bins
     bins = make_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
     return domain.evaluate(x, bins, family.unit_map, spec.inverse)

@@ -1,19 +1,32 @@
-"""The judgement of sampled rows: all measures as numbers, as the lines of a small table, and as one sentence."""
+"""The judgement of sampled rows: all measures as numbers, as the lines of a small table, and as one sentence.
+
+A run folder keeps a judgement of its samples in judge.json, with a hash of the weights that drew them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cubicflow.files import check_plain, write_atomically
+from cubicflow.flows.serialization import WEIGHTS_FILE
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.judging.closeness import Closeness, closeness
-from cubicflow.tables.judging.contradictions import Contradictions, count_contradictions
-from cubicflow.tables.judging.detection import Detection, detection
+from cubicflow.tables.judging.measures import (
+    Closeness,
+    Contradictions,
+    Detection,
+    closeness,
+    count_contradictions,
+    detection,
+)
 from cubicflow.tables.judging.similarity import Pair, Similarity, mean_similarity, shape, trend
 from cubicflow.tables.judging.tables import Matched, match
 
@@ -27,6 +40,8 @@ TELLS = (
 )
 MANY = 0.01  # share of the rows; the verdict omits smaller shares of contradictions and copies
 WORST = 3  # number of columns, pairs and rules to name
+JUDGE_FILE = "judge.json"
+MOST_BYTES = 1 << 24
 
 Line = tuple[str, str, str]  # measure, value for the samples, value for new real rows
 
@@ -213,3 +228,47 @@ def _percent(share: float | None) -> str:
 
 def _listed(what: str, texts: list[str]) -> list[str]:
     return [f"{what} with the largest errors: {', '.join(texts[:WORST])}"] if texts else []
+
+
+# --- judge.json ---
+
+
+class SavedJudgement(NamedTuple):
+    """The parts of a judgement that a report shows."""
+
+    verdict: str
+    lines: list[Line]
+    remarks: list[str]
+
+
+def judgement_text(judgement: Judgement, run: Path | None = None) -> str:
+    """Return a judgement as JSON. If a run is given, the JSON includes a hash of the run's weights."""
+    about = {} if run is None else {"weights": _hash_of_weights(run)}
+    return json.dumps({**judgement.to_json(), **about}, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_judgement(path: Path, judgement: Judgement, run: Path | None = None) -> None:
+    """Write a judgement atomically."""
+    write_atomically(path, judgement_text(judgement, run).encode())
+
+
+def read_judgement(run: Path) -> SavedJudgement | None:
+    """Return the saved judgement of a run's samples; None if there is none for the current weights or it is invalid.
+
+    >>> read_judgement(Path("no/such/run")) is None
+    True
+    """
+    try:
+        check_plain(run / JUDGE_FILE, MOST_BYTES)
+        found = json.loads((run / JUDGE_FILE).read_text(encoding="utf-8"))
+        if found["weights"] != _hash_of_weights(run):  # the run was fitted again
+            return None
+        lines = [(str(what), str(ours), str(new)) for what, ours, new in found["lines"]]
+        return SavedJudgement(str(found["verdict"]), lines, [*map(str, found["worst"]), *map(str, found["notes"])])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _hash_of_weights(run: Path) -> Any:
+    with (run / WEIGHTS_FILE).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

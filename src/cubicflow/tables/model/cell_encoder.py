@@ -9,7 +9,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
@@ -161,19 +160,6 @@ class CellEncoder(PlainRows):
         return self._places[self.order.index(name)]
 
     # --- cells to plain numbers ---
-
-    def place_drawn(self, y: Floats, i: int, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
-        """Write the plain numbers of drawn outcomes of the model's column i to ``y`` (N, D), and return their cells (N,
-        4).
-        """
-        place = self._places[i]
-        cells = self.cells[self.order[i]]
-        drawn = self.columns[place].rounded(cells.decode(kind, u, draw))
-        if (rule := self._rules.get(i)) is not None:
-            drawn = rule.apply(y[:, self._place(rule.determinant)], drawn)
-        drawn = self.with_known_determinants(i, drawn)
-        y[:, place] = drawn
-        return cells.encode(drawn)
 
     def with_known_determinants(self, i: int, drawn: Floats) -> Floats:
         """Return drawn plain numbers of the model's column i. If the column determines others, every number is one that

@@ -99,13 +99,6 @@ class Cells(ABC):
         """Return the cells (N, 4) of plain numbers (N,): NaN for a missing value, inf for a value that the column
         cannot hold."""
 
-    @abstractmethod
-    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:
-        """Return the plain numbers of drawn cells, given their kinds and their places u on [0, 1].
-
-        ``draw`` holds uniform numbers in (0, 1) that choose among rare words.
-        """
-
     @property
     def gap(self) -> int:
         """The kind of a missing value; UNSEEN if no training row had a missing value in the column."""
@@ -183,13 +176,6 @@ class WordCells(Cells):
         kind = np.where(known, np.asarray(self.kinds)[level], np.where(np.isnan(y), self.gap, UNSEEN))
         return self.frame(kind, np.where(known, np.log(np.asarray(self.shares))[level], 0))
 
-    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
-        order = np.argsort(self.kinds, kind="stable")  # levels sorted by kind
-        ends = np.cumsum(np.asarray(self.shares)[order])  # the shares of kind k fill the interval from k to k + 1
-        place = np.searchsorted(ends, kind + draw, side="right")
-        level = order[np.minimum(place, len(order) - 1)].astype(np.float64)
-        return np.where(kind == self.gap, np.nan, level) if self.gaps else level
-
     def check(self, column: Column) -> None:
         super().check(column)
         if isinstance(column, Levelled) and len(column.levels) != len(self.kinds):
@@ -251,14 +237,6 @@ class NumberCells(Cells):
 
     def only_masses(self, values: Sequence[float]) -> bool:
         return not self.is_point or all(math.isnan(value) or value in self.atoms for value in values)
-
-    def decode(self, kind: NDArray[np.int64], u: Floats, draw: Floats) -> Floats:  # noqa: ARG002
-        y = self.scale.inverse(u)
-        y = y if self.is_point else np.floor(y)
-        if self.atoms:
-            atoms = np.asarray(sorted(self.atoms))
-            y = np.where((kind >= 1) & (kind <= len(atoms)), atoms[np.clip(kind - 1, 0, len(atoms) - 1)], y)
-        return np.where(kind == self.gap, np.nan, y) if self.gaps else y
 
     def to_json(self) -> dict[str, Any]:
         own = {"scale": self.scale.to_json(), "atoms": list(self.atoms), "listed": self.listed}

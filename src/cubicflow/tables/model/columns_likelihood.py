@@ -1,4 +1,4 @@
-"""The log probability of rows under a model of columns, in the data's own units, and samples from the model."""
+"""The log probability of rows under a model of columns, in the data's own units."""
 
 from __future__ import annotations
 
@@ -47,30 +47,6 @@ def score_rows(model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, o
 def in_float64(model: ColumnsModel) -> ColumnsModel:
     """Return the model with float64 weights: the model itself if it has them, else a copy."""
     return model if model.positions.dtype == torch.float64 else deepcopy(model).double()
-
-
-def draw_rows(
-    model: ColumnsModel,
-    encoder: CellEncoder,
-    n: int,
-    context: Floats | None,
-    generator: torch.Generator,
-    *,
-    complete: bool = False,
-) -> Floats:
-    """Draw n rows as plain numbers (n, D). ``complete`` draws rows without missing values."""
-    y = np.full((n, encoder.features), np.nan)
-    device = model.positions.device
-
-    def to_cells(i: int, kind: Tensor, u: Tensor) -> Tensor:
-        draw = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
-        drawn = (part.cpu().numpy() for part in (kind, u, draw))
-        return torch.from_numpy(encoder.place_drawn(y, i, *drawn)).to(device)
-
-    context_cells = None if context is None else _to_device(model, encoder.context_inputs(context))
-    never = [encoder.cells[name].gap for name in encoder.order] if complete else ()
-    model.sample(n, to_cells, context_cells, generator=generator, never=never)
-    return y
 
 
 def _to_device(model: ColumnsModel, cells: Floats | None) -> Tensor:

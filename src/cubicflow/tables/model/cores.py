@@ -2,13 +2,15 @@
 
 A core takes the tokens of C context cells and of columns 0 .. D - 2, (N, C + D - 1, H), and returns the hidden states
 of all D columns, (N, D, H). The hidden state of column i depends on the context and on the tokens of columns 0 .. i - 1
-alone. ``one_by_one`` computes the same states column by column, for sampling.
+alone. ``begin`` computes the same states column by column: a :class:`Memory` keeps what the core needs of the tokens so
+far, and costs as much for all columns as one pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +18,23 @@ from torch import Tensor, nn
 
 from cubicflow.nets import Transformer
 from cubicflow.nets.rng import dropout
+from cubicflow.nets.transformer import KVCache
 
-Next = Callable[[Tensor | None], Tensor]  # token of the previous column (N, H), None at first -> hidden state (N, H)
+
+class Memory(ABC):
+    """What a core keeps of the first tokens of N rows."""
+
+    @abstractmethod
+    def hidden(self) -> Tensor:
+        """Return the hidden state (N, H) of the next column."""
+
+    @abstractmethod
+    def add(self, token: Tensor) -> None:
+        """Add the token (N, E) of the next column."""
+
+    @abstractmethod
+    def take(self, rows: Tensor) -> Self:
+        """Return the memory of some rows, which may repeat."""
 
 
 class AttentionCore(nn.Module):
@@ -50,27 +67,28 @@ class AttentionCore(nn.Module):
         found: Tensor = self.transformer(every)[:, self.num_context :]
         return found
 
-    def column(self, i: int, tokens: Tensor) -> Tensor:
-        """Return the hidden state (N, H) of column i, given the tokens (N, C + i, H) before it."""
-        start = self.start.expand(tokens.shape[0], 1, -1)
-        found: Tensor = self.transformer(
-            torch.cat([tokens[:, : self.num_context], start, tokens[:, self.num_context :]], dim=1)
-        )
-        return found[:, self.num_context + i]
-
-    def one_by_one(self, n: int, context: Tensor) -> Next:
-        """Return a function that computes the hidden states column by column, given the context's tokens (N, C, H)."""
+    def begin(self, tokens: Tensor) -> Memory:
+        """Return the memory of rows, given the tokens (N, C + i, H) of their context and of their first i columns."""
         cache = self.transformer.cache(self.num_context + self.columns)
+        start = self.start.expand(tokens.shape[0], 1, -1)
+        before = torch.cat([tokens[:, : self.num_context], start, tokens[:, self.num_context :]], dim=1)
+        return _Keys(self.transformer, cache, self.transformer(before, cache)[:, -1])
 
-        def next_column(token: Tensor | None) -> Tensor:
-            if token is None:
-                first = torch.cat([context, self.start.expand(n, 1, -1)], dim=1)
-                found: Tensor = self.transformer(first, cache)[:, -1]
-            else:
-                found = self.transformer(token[:, None], cache)[:, 0]
-            return found
 
-        return next_column
+class _Keys(Memory):
+    """The keys and values of a transformer's earlier tokens."""
+
+    def __init__(self, transformer: Transformer, cache: KVCache, last: Tensor) -> None:
+        self.transformer, self.cache, self.last = transformer, cache, last
+
+    def hidden(self) -> Tensor:
+        return self.last
+
+    def add(self, token: Tensor) -> None:
+        self.last = self.transformer(token[:, None], self.cache)[:, 0]
+
+    def take(self, rows: Tensor) -> _Keys:
+        return _Keys(self.transformer, self.cache.take(rows), self.last[rows])
 
 
 class ColumnNetworks(nn.Module):
@@ -105,16 +123,9 @@ class ColumnNetworks(nn.Module):
         x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
 
-    def one_by_one(self, n: int, context: Tensor) -> Next:  # noqa: ARG002 - used by AttentionCore
-        """Return a function that computes the hidden states column by column, given the context's tokens (N, C, E)."""
-        seen = [context]
-
-        def next_column(token: Tensor | None) -> Tensor:
-            if token is not None:
-                seen.append(token[:, None])
-            return self.column(len(seen) - 1, torch.cat(seen, dim=1))
-
-        return next_column
+    def begin(self, tokens: Tensor) -> Memory:
+        """Return the memory of rows, given the tokens (N, C + i, E) of their context and of their first i columns."""
+        return _Tokens(self, tokens)
 
     def column(self, i: int, tokens: Tensor) -> Tensor:
         """Return the hidden state (N, H) of column i, given the tokens (N, C + i, E) before it."""
@@ -133,3 +144,19 @@ class ColumnNetworks(nn.Module):
     def _norm(self, x: Tensor, i: int, columns: slice) -> Tensor:
         normed = F.layer_norm(x, x.shape[-1:])
         return normed * self.norms[i, columns, None] + self.biases[i, columns, None]
+
+
+class _Tokens(Memory):
+    """The earlier tokens themselves."""
+
+    def __init__(self, core: ColumnNetworks, tokens: Tensor) -> None:
+        self.core, self.tokens = core, tokens
+
+    def hidden(self) -> Tensor:
+        return self.core.column(self.tokens.shape[1] - self.core.num_context, self.tokens)
+
+    def add(self, token: Tensor) -> None:
+        self.tokens = torch.cat([self.tokens, token[:, None]], dim=1)
+
+    def take(self, rows: Tensor) -> _Tokens:
+        return _Tokens(self.core, self.tokens[rows])

@@ -12,7 +12,6 @@ A rule or a sum can fix the number of a row. Then all other numbers have probabi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -66,23 +65,26 @@ class Law:
         fixed = None if self.fixed is None else self.fixed[rows]
         return replace(self, log_outcomes=self.log_outcomes[which].double(), params=params, fixed=fixed)
 
-    def in_float32(self) -> Law:
-        """Return the same laws in half of the memory; :meth:`take` converts them to float64."""
-        return replace(
-            self, log_outcomes=self.log_outcomes.float(), params=None if self.params is None else self.params.float()
-        )
+    def room(self, rows: int) -> Law:
+        """Return laws of the same column for ``rows`` rows, in half of the memory, to be set by :meth:`put`.
 
-    @classmethod
-    def joined(cls, laws: Sequence[Law]) -> Law:
-        """Return the laws of one column for the rows of several parts, one part after the other."""
-        params = [each.params for each in laws if each.params is not None]
-        fixed = [each.fixed for each in laws if each.fixed is not None]
-        return replace(
-            laws[0],
-            log_outcomes=torch.cat([each.log_outcomes for each in laws]),
-            params=torch.cat(params) if params else None,
-            fixed=np.concatenate(fixed) if fixed else None,
-        )
+        :meth:`take` converts them to float64.
+        """
+
+        def empty(like: Tensor) -> Tensor:
+            return like.new_empty(rows, like.shape[1], dtype=torch.float32)
+
+        params = None if self.params is None else empty(self.params)
+        fixed = None if self.fixed is None else np.empty(rows)
+        return Law(self.coder, empty(self.log_outcomes), params, fixed, self.slack)
+
+    def put(self, rows: slice, laws: Law) -> None:
+        """Set the laws of some rows."""
+        self.log_outcomes[rows] = laws.log_outcomes.float()
+        if self.params is not None and laws.params is not None:
+            self.params[rows] = laws.params.float()
+        if self.fixed is not None and laws.fixed is not None:
+            self.fixed[rows] = laws.fixed
 
     def without_gap(self) -> Law:
         """Return the law given that the value is present."""
@@ -149,7 +151,7 @@ class Law:
         own = within.fields[0][cell] if len(within.fields) == 1 else within.fields[np.arange(len(cell)), cell]
         y = self.coder.numbers(own, uniform[:, 1], self.params)
         if self.fixed is not None:
-            y = np.where(within.sets.contains(self.fixed), self.fixed, y)
+            y = np.where(within.sets.contains(self.fixed) & ~np.isposinf(self.fixed), self.fixed, y)
         return Drawn(y, self._with_fixed(log_weight, within))
 
     def _with_fixed(self, log_weight: Floats, within: SetCells) -> Floats:

@@ -27,7 +27,7 @@ from torch import Tensor
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_ring, cubic_shape
+from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_circle, cubic_shape
 from cubicflow.splines.evaluation import Axis, BinIndex, evaluate_unit, locate
 from cubicflow.tables.arrow_types import Floats
 
@@ -135,13 +135,14 @@ def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | No
         a, b, log_w = (torch.from_numpy(each).to(params.device) for each in (low, high, log_width))
         return log_w + log_mean_density(a, b, log_w, params[:, None].expand(-1, low.shape[1], -1), closed=closed)
     near, is_above = np.minimum(low, high), low > high
+    is_part = (low > 0) | (high > 0)  # the mass of [0, 1] is 1
     with np.errstate(divide="ignore"):
         is_narrow = log_width < np.log(near) + math.log(NARROW)
-    found = params.new_empty(len(params), len(low))
+    found = params.new_zeros(len(params), len(low))
     for side in (False, True):
         own = (reflected(params, closed=closed) if side else params)[:, None]
         for narrow in (False, True):
-            chosen = np.flatnonzero((is_above == side) & (is_narrow == narrow))
+            chosen = np.flatnonzero(is_part & (is_above == side) & (is_narrow == narrow))
             if not len(chosen):
                 continue
             if narrow:
@@ -175,6 +176,8 @@ def places_inside(
     end = (a + log_width.exp()).clamp(max=1)
     if params is None:
         place = a + uniform * (end - a)
+    elif not bool(((low > 0) | (high > 0)).any()):
+        place = unit_spline(uniform, params, closed=closed, inverse=True)[0]
     else:
         own = torch.where(is_above[:, None], reflected(params, closed=closed), params)
         before, after = unit_spline(torch.stack([a, end], dim=1), own[:, None], closed=closed)[0].unbind(1)
@@ -249,4 +252,4 @@ def bins_of(params: Tensor, *, closed: bool) -> Bins:
     """Return the bins of the spline with these params."""
     num_bins = (params.shape[-1] - 2) // 2
     floor = min(LEAST_BIN, MOST_FLOORED / num_bins)
-    return (cubic_ring if closed else cubic_bins)(params, num_bins, floor, floor)
+    return (cubic_circle if closed else cubic_bins)(params, num_bins, floor, floor)

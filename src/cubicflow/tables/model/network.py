@@ -26,7 +26,8 @@ the weights are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -39,7 +40,7 @@ from cubicflow.flows.descriptions import register
 from cubicflow.nets.rng import current_generator
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
-from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks
+from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks, Memory
 from cubicflow.tables.model.masses import (
     fast_log_mean_densities,
     log_densities,
@@ -47,13 +48,11 @@ from cubicflow.tables.model.masses import (
     middle_of,
     place_of,
 )
-from cubicflow.tables.usable_numbers import check_drawn
 
 NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quantile of a place is taken
 
 STRANGER_PENALTY = 7.0  # nats, subtracted from the logit of an outcome that never occurs with an earlier outcome
 CORES = ("mlp", "attention")
-ToCells = Callable[[int, Tensor, Tensor], Tensor]  # (column, kind (N,), u (N,)) -> cells (N, 4)
 
 
 @register
@@ -259,83 +258,28 @@ class ColumnsModel(nn.Module):
 
     # --- one column at a time ---
 
-    def tokens(self, cells: Tensor, first: int = 0) -> Tensor:
-        """Return the tokens (N, T, E) of the cells (N, T, 4) of columns ``first``, ``first`` + 1, ..., where columns 0
-        .. C - 1 are the context columns.
-        """
-        return self._embed(cells, range(first, first + cells.shape[1]))
+    def begin(self, cells: Tensor, context: Tensor | None = None) -> Beginnings:
+        """Return the beginnings of rows, given the cells (N, i, 4) of their first columns and the context (N, 4 C)."""
+        every = self._after_context(cells, context)
+        kinds = torch.full((cells.shape[0], len(self.outcomes)), UNSEEN, device=cells.device)
+        kinds[:, : cells.shape[1]] = cells[:, :, 0].long()
+        memory = self.network.begin(self._embed(every, range(every.shape[1])))
+        return Beginnings(self, memory, kinds, cells.shape[1])
 
-    def column_law(self, i: int, tokens: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the distribution of column i, given the tokens (N, C + i, E) and the kinds (N, D) of earlier cells.
-
-        Returns the log probabilities (N, outcomes) and the params (N, P) of the spline that is the column's
-        distribution function on [0, 1], both in float64. The params are None for a column without a spline.
-        """
-        hidden = self.network.column(i, tokens)
-        certain = hidden.new_zeros(hidden.shape[0], 1)
-        logits = self._logits(i, hidden, kinds) if self.outcomes[i] > 1 else certain
-        params = self.splines[i](hidden).double() if self.shapes[i] else None
-        return F.log_softmax(logits.double(), dim=1), params
-
-    # --- samples ---
-
-    def draw(
-        self, i: int, hidden: Tensor, kinds: Tensor, uniform: Tensor, *, never: int = UNSEEN
-    ) -> tuple[Tensor, Tensor]:
+    def draw(self, i: int, hidden: Tensor, kinds: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Return an outcome of column i and a place on [0, 1] for each row, (N,) and (N,).
 
         Args:
             hidden, kinds: hidden states (N, H) of column i, and kinds (N, i or more) of earlier cells.
             uniform: (N, 2) numbers in [0, 1), in the precision of the result.
-            never: an outcome that is not drawn; UNSEEN for no such outcome.
         """
         outcome, place = kinds[:, 0] * 0, uniform[:, 1]
         if self.outcomes[i] > 1:
-            chances = torch.softmax(self._logits(i, hidden, kinds).to(uniform.dtype), dim=1)
-            if never >= 0:
-                kept = torch.arange(self.outcomes[i], device=chances.device) != never
-                chances = chances * kept
-            ends = chances.cumsum(1)
+            ends = torch.softmax(self._logits(i, hidden, kinds).to(uniform.dtype), dim=1).cumsum(1)
             outcome = (ends[:, :-1] <= uniform[:, :1] * ends[:, -1:]).long().sum(1)
         if self.shapes[i]:
             place = place_of(place, self.splines[i](hidden).to(uniform.dtype), closed=i in self.circles)
         return outcome, place
-
-    @torch.no_grad()
-    def sample(
-        self,
-        n: int,
-        to_cells: ToCells,
-        context: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        never: Sequence[int] = (),
-    ) -> Tensor:
-        """Draw rows column by column, (n, 4 D) in float64.
-
-        Args:
-            to_cells: turns the drawn outcomes and places of a column into cells, which later columns depend on.
-            context: the context's cells, (n, 4 C).
-            never: for each column an outcome that is not drawn, -1 for no such outcome.
-        """
-        device = self.positions.device
-        context_tokens = self.positions.new_empty(n, 0, self.positions.shape[1])
-        if self._num_context:
-            context_tokens = self._embed(self._context_cells(n, context), range(self._num_context))
-        next_column = self.network.one_by_one(n, context_tokens)
-        hidden = next_column(None)
-        rows: list[Tensor] = []
-        kinds = torch.full((n, len(self.outcomes)), UNSEEN, device=device)
-        for i in range(len(self.outcomes)):
-            uniform = torch.rand(n, 2, generator=generator, device=device, dtype=torch.float64)
-            kind, u = self.draw(i, hidden, kinds, uniform, never=never[i] if never else UNSEEN)
-            check_drawn(u)
-            cells = to_cells(i, kind, u)
-            rows.append(cells)
-            kinds[:, i] = cells[:, 0].long()
-            if i + 1 < len(self.outcomes):
-                hidden = next_column(self._embed(cells[:, None], [self._num_context + i])[:, 0])
-        return torch.cat(rows, dim=1)
 
     def next_cells(self, x: Tensor, uniform: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return an outcome and a place on [0, 1] for every column, given the cells before it: (N, D) and (N, D).
@@ -357,17 +301,18 @@ class ColumnsModel(nn.Module):
             raise ValueError(
                 f"rows have shape {tuple(x.shape)}, but this model takes cells of shape (N, {self.shape[0]})"
             )
-        own = x.unflatten(1, (-1, CELL))
-        return torch.cat([self._context_cells(x.shape[0], context), own], dim=1) if self._num_context else own
+        return self._after_context(x.unflatten(1, (-1, CELL)), context)
 
-    def _context_cells(self, n: int, context: Tensor | None) -> Tensor:
-        if context is None or context.shape != (n, self.context_features):
+    def _after_context(self, cells: Tensor, context: Tensor | None) -> Tensor:
+        """Return cells (N, i, 4) after those of the context (N, 4 C)."""
+        if not self._num_context:
+            return cells
+        if context is None or context.shape != (cells.shape[0], self.context_features):
             raise ValueError(
-                f"context must have shape ({n}, {self.context_features}), got "
+                f"context must have shape ({cells.shape[0]}, {self.context_features}), got "
                 f"{None if context is None else tuple(context.shape)}"
             )
-        cells: Tensor = context.unflatten(1, (-1, CELL))
-        return cells
+        return torch.cat([context.unflatten(1, (-1, CELL)), cells], dim=1)
 
     def _hidden(self, cells: Tensor) -> Tensor:
         """Return the hidden states (N, D, H) of all columns, given the cells (N, C + D, 4)."""
@@ -396,6 +341,45 @@ class ColumnsModel(nn.Module):
         waves = waves * (seen & shaped)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
+
+
+@dataclass
+class Beginnings:
+    """The first ``count`` columns of N rows, as a model of columns sees them.
+
+    Attributes:
+        memory: what the model's core keeps of the columns.
+        kinds: the kinds (N, D) of the cells; UNSEEN for later columns.
+    """
+
+    model: ColumnsModel
+    memory: Memory
+    kinds: Tensor
+    count: int
+
+    def add(self, cells: Tensor) -> None:
+        """Add the cells (N, 4) of the next column."""
+        place = self.model._num_context + self.count
+        self.memory.add(self.model._embed(cells[:, None], [place])[:, 0])
+        self.kinds[:, self.count] = cells[:, 0].long()
+        self.count += 1
+
+    def take(self, rows: Tensor) -> Beginnings:
+        """Return the beginnings of some rows, which may repeat."""
+        return Beginnings(self.model, self.memory.take(rows), self.kinds[rows], self.count)
+
+    def next_column(self) -> tuple[Tensor, Tensor | None]:
+        """Return the distribution of the next column given the first ones, in float64.
+
+        Returns the log probabilities (N, outcomes) and the params (N, P) of the spline that is the column's
+        distribution function on [0, 1]; None for a column without a spline.
+        """
+        model, hidden = self.model, self.memory.hidden()
+        logits = hidden.new_zeros(hidden.shape[0], 1)
+        if model.outcomes[self.count] > 1:
+            logits = model._logits(self.count, hidden, self.kinds)
+        params = model.splines[self.count](hidden).double() if model.shapes[self.count] else None
+        return F.log_softmax(logits.double(), dim=1), params
 
 
 def _waves(place: Tensor, octaves: int, circles: Sequence[bool]) -> Tensor:

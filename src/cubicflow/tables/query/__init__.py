@@ -8,7 +8,8 @@ question        all conditions and constraints together: sets, computed columns,
 strategies      rows that meet a question: all paths, weighted particles, or the rows of a sample
 pool            the same from rows that were drawn before
 answer          one column given conditions: masses, density, quantiles, each with its error
+marginals       the distributions of all columns given a question, in the bins of their axes
 impute          filling the missing values of rows
 constraints     relations that hold in every row
-asked_table     the methods of FittedTable for all of these
+sample          rows that meet a question, keep constraints, or are drawn for given context
 """

@@ -1,13 +1,13 @@
 """One column of a fitted table given conditions on other columns: masses, density, quantiles, each with its error.
 
-A column after all conditions, in the model's order, is a mixture: each weighted particle gives a full distribution of
-the column, and the answer is their weighted mean. The only error is that of the particles; enumerated particles have no
-error. A column before the last condition or constraint, with a condition of its own, or that earlier columns determine
-is answered by the particles' values. Its density at a value is a ratio of two probabilities: of the conditions with and
-without that value.
+A column after all conditions, in the model's order, is a mixture: each weighted row gives a full distribution of the
+column, and the answer is their weighted mean. The only error is that of the rows; enumerated rows have no error. A
+column before the last condition or constraint, with a condition of its own, or that earlier columns determine is
+counted: the answer is the share of rows with a value. Its density at a value is a ratio of two probabilities: of the
+conditions with and without that value.
 
-Errors are standard errors of ratios of weighted sums. An answer by the particles' values has an additional error: a
-value that was never drawn may have a probability of about one over the effective size.
+Errors are standard errors of ratios of weighted sums. A counted answer has an additional error: a value that was never
+drawn may have a probability of about one over the effective size.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
+from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.cells import NumberCells
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
+from cubicflow.tables.query.walk import effective_size
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 
+SIZE = 10_000.0  # effective size of the particles of an answer
 DENSITY_SIZE = 2_000.0  # effective size of the particles for a density at one value
-BISECTIONS = 60
+SIGN = np.int64(63)  # the place of the sign of a float64
 
 
 class Estimates(NamedTuple):
@@ -47,6 +51,38 @@ class Masses(NamedTuple):
     values: list[object]
     masses: Floats
     errors: Floats
+
+
+class Means:
+    """Weighted means over rows that meet a question.
+
+    Args:
+        log_weight: the log weights of the rows, (N,).
+        exact: the relative error of the weights of all paths; None for drawn rows.
+    """
+
+    def __init__(self, log_weight: Floats, exact: float | None) -> None:
+        self.size = math.inf if exact is not None else effective_size(log_weight)
+        self.shares = np.exp(log_weight - log_weight.max())
+        self.shares /= self.shares.sum()
+        self._exact = exact
+
+    def of(self, f: Floats) -> Estimates:
+        """Return the mean (V,) of each column of f (N, V)."""
+        mean = self.shares @ f
+        return self._estimates(mean, np.sqrt(self.shares**2 @ (f - mean) ** 2))
+
+    def of_flags(self, share: Floats, squares: Floats) -> Estimates:
+        """Return the shares of rows with a property, given the sums (V,) of their weights and of the weights' squares.
+
+        The error has a part for rows with the property that were never drawn.
+        """
+        total = float((self.shares**2).sum())
+        variance = np.maximum(squares * (1 - share) ** 2 + (total - squares) * share**2, 0)
+        return self._estimates(share, np.sqrt(variance + self.size**-2))
+
+    def _estimates(self, mean: Floats, error: Floats) -> Estimates:
+        return Estimates(mean, error if self._exact is None else np.full_like(mean, self._exact))
 
 
 class Conditional:
@@ -74,7 +110,9 @@ class Conditional:
     """
 
     def __init__(self, question: Question, column: str, size: float, generator: torch.Generator) -> None:
-        walk = question.walk
+        walk, size = question.walk, _checked_size(size)
+        if column not in walk.encoder.order:
+            raise TableError(unknown_name("the model", "column", column, walk.encoder.order))
         self.column, self.given = column, question.texts
         self._question, self._walk, self._generator = question, walk, generator
         self._i = walk.encoder.order.index(column)
@@ -83,12 +121,11 @@ class Conditional:
         self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
         stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
         found = ask(question, USUAL, stop, size, generator)
-        self._weighed = found
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
         self._known = Enumerate().probability(question) or found
         kept = weighed(question.unconditioned(), size, generator) if walk.checks else None
         self.probability, self.probability_error = probability_of(question, self._known, kept)
-        self._shares = found.shares
+        self._means = Means(found.particles.log_weight, found.exact_error)
         if self._is_mixture:
             self._law = walk.law(self._i, found.particles)
         else:  # the particles' values, rounded to those of rows
@@ -108,8 +145,7 @@ class Conditional:
         can be missing. A real number that is not an atom has mass 0.
         """
         y = self._listed() if values is None else self._plain(values)
-        mean, error = self._mean(self._masses([self._single(v) for v in y.tolist()]))
-        return Masses(self._shown(y), mean, error)
+        return Masses(self._shown(y), *self._estimated([self._single(v) for v in y.tolist()]))
 
     def density(self, values: Sequence[object]) -> Estimates:
         """Return the density per unit of real numbers at values.
@@ -127,14 +163,14 @@ class Conditional:
             )
         y = np.array([self._beside(v) for v in self._plain(values).tolist()])
         if self._is_mixture:
-            return Estimates(*self._mean(self._masses([Set.points([v]) for v in y.tolist()])))
+            return self._estimated([Set.points([v]) for v in y.tolist()])
         pairs = [self._density_at(float(v)) for v in y]
         return Estimates(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
     def cdf(self, values: Sequence[object]) -> Estimates:
         """Return, for each value, the probability that the column is present and at most that value."""
         self._check_ordered()
-        return Estimates(*self._mean(self._below(self._plain(values))))
+        return self._below(self._plain(values))
 
     def quantiles(self, levels: Sequence[float]) -> Masses:
         """Return the quantiles at levels in (0, 1), among rows in which the column is present.
@@ -145,33 +181,25 @@ class Conditional:
         wanted = np.asarray(levels, np.float64)
         if wanted.ndim != 1 or not ((wanted > 0) & (wanted < 1)).all():
             raise TableError(f"levels of quantiles should be numbers between 0 and 1, got {list(levels)!r}")
-        (present,) = self._mean(self._below(np.array([math.inf])))[0]
+        (present,) = self._below(np.array([math.inf])).values
         found = self._quantiles(wanted * present)
-        reached, error = self._mean(self._below(found))
-        return Masses(self._shown(found), reached / present, error / present)
+        reached = self._below(found)
+        return Masses(self._shown(found), reached.values / present, reached.errors / present)
 
     # --- computation ---
 
-    def _mean(self, f: Floats) -> tuple[Floats, Floats]:
-        """Return the weighted mean over particles of ``f``, (N,) or (N, V), and its standard error."""
-        shares = self._shares if f.ndim == 1 else self._shares[:, None]
-        mean = (shares * f).sum(axis=0)
-        if self.is_exact:
-            error = np.full_like(mean, self._weighed.relative_error)
-        else:
-            undrawn = 0.0 if self._is_mixture else 1 / self.effective_size  # error of values that were never drawn
-            error = np.sqrt((shares**2 * (f - mean) ** 2).sum(axis=0) + undrawn**2)
-        return mean, error
-
-    def _masses(self, sets: Sequence[Set]) -> Floats:
-        """Return the probability (N, V) of each set under each particle, or whether the particle's value lies in it."""
+    def _estimated(self, sets: Sequence[Set]) -> Estimates:
+        """Return the probability (V,) of each set."""
         if self._is_mixture:
-            return self._law.masses(self._coder.of(Set.stacked(sets)))
-        return np.stack([each.contains(self._y) for each in sets], axis=1).astype(np.float64)
+            return self._means.of(self._law.masses(self._coder.of(Set.stacked(sets))))
+        shares = self._means.shares
+        inside = np.stack([each.contains(self._y) for each in sets], axis=1)
+        return self._means.of_flags(shares @ inside, shares**2 @ inside)
 
-    def _below(self, ends: Floats) -> Floats:
-        """Return the probability (N, V) of numbers up to each end under each particle."""
-        return self._masses([Set.between((-math.inf, end)) for end in ends.tolist()])
+    def _below(self, ends: Floats) -> Estimates:
+        """Return the probability (V,) of numbers up to each end."""
+        whole = np.floor(ends) if self._column.counts_mass else ends
+        return self._estimated([Set.between((-math.inf, end)) for end in whole.tolist()])
 
     def _single(self, v: float) -> Set:
         """Return the set of one value. A real number that is not an atom has mass 0 under a distribution."""
@@ -218,41 +246,16 @@ class Conditional:
             raise TableError(f"column {self.column!r} is a list of values; use masses()")
 
     def _quantiles(self, levels: Floats) -> Floats:
-        """Return the plain numbers at which the distribution function reaches levels."""
-        if not self._is_mixture:
-            present = ~np.isnan(self._y)
-            y, shares = self._y[present], self._shares[present]
-            order = np.argsort(y, kind="stable")
-            place = np.searchsorted(np.cumsum(shares[order]), levels)
-            return y[order][np.minimum(place, len(y) - 1)]
-        # bisection on the column's unit scale, which maps every number to [0, 1]
-        low, high = np.zeros(len(levels)), np.ones(len(levels))
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            is_below = self._reaches(self._at(middle)) < levels
+        """Return the smallest plain numbers at which the distribution function reaches levels.
+
+        The numbers are found by bisection among all float64, in their order. So atoms and steps are found exactly.
+        """
+        low, high = (_ordered(np.full(len(levels), end)) for end in (-math.inf, math.inf))
+        while (high - 1 > low).any():
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean, without overflow
+            is_below = self._below(_number(middle)).values < levels
             low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-            if not self._cells_are_points and (self._at(low) == self._at(high)).all():
-                break
-        found = self._at(high)
-        reached = self._reaches(found)
-        # The smallest atom that reaches a level may lie below the number found; above it if the last value is an atom.
-        atoms = np.array(sorted(self._atoms))
-        if not len(atoms):
-            return found
-        place = np.searchsorted(self._reaches(atoms), levels)
-        atom = atoms[np.minimum(place, len(atoms) - 1)]
-        is_atom = (place < len(atoms)) & ((reached < levels) | (atom < found))
-        return np.where(is_atom, atom, found)
-
-    def _reaches(self, ends: Floats) -> Floats:
-        """Return the probabilities that the column is present and at most each end."""
-        return self._mean(self._below(ends))[0]
-
-    def _at(self, u: Floats) -> Floats:
-        """Return the plain numbers at positions u of the unit scale."""
-        scale = self._cells.scale  # type: ignore[attr-defined] # cells of numbers have a scale
-        y: Floats = scale.inverse(np.clip(u, 1e-15, 1 - 1e-15))
-        return y if self._cells_are_points else np.floor(y)
+        return _number(high)
 
     def _beside(self, v: float) -> float:
         """Return the number next to an atom that the column can hold and that meets the conditions, else ``v``."""
@@ -279,3 +282,34 @@ class Conditional:
         both = weighed(question, DENSITY_SIZE, self._generator)
         ratio = math.exp(both.log_probability - self._known.log_probability)
         return ratio, ratio * math.hypot(both.relative_error, self._known.relative_error)
+
+
+def _ordered(y: Floats) -> NDArray[np.int64]:
+    """Return whole numbers in the order of float64 numbers."""
+    bits = y.view(np.int64)
+    return bits ^ ((bits >> SIGN) & np.iinfo(np.int64).max)
+
+
+def _number(place: NDArray[np.int64]) -> Floats:
+    """Return the float64 numbers at places in their order.
+
+    >>> y = np.array([-np.inf, -1.5, -0.0, 5e-324, 2.0])
+    >>> bool((np.diff(_ordered(y)) > 0).all()), _number(_ordered(y)).tolist()
+    (True, [-inf, -1.5, -0.0, 5e-324, 2.0])
+    """
+    return (place ^ ((place >> SIGN) & np.iinfo(np.int64).max)).view(np.float64)
+
+
+def probability_given(question: Question, size: float, generator: torch.Generator) -> Estimates:
+    """Return the probability that a row which keeps the constraints meets the conditions, and its standard error."""
+    size = _checked_size(size)
+    found = weighed(question, size, generator)
+    kept = weighed(question.unconditioned(), size, generator) if question.walk.checks else None
+    value, error = probability_of(question, found, kept)
+    return Estimates(np.array(value), np.array(error))
+
+
+def _checked_size(size: float) -> float:
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 1 <= size < math.inf:
+        raise TableError(f"effective_size should be a number, 1 or more, got {size!r}")
+    return float(size)

@@ -21,6 +21,7 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.query.conditions import Condition
+from cubicflow.tables.query.constraints import number_of
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, listed
 
@@ -49,6 +50,39 @@ def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
         return Set.between(*_possible(_intervals(condition, column), column))
     except TableError as error:
         raise error.about(f"condition {condition.text!r}") from None
+
+
+def check_constant(condition: Condition, column: Column) -> None:
+    """Raise TableError if the value of a constant column does not meet a condition, or cannot be compared with it."""
+    try:
+        meets = _constant_meets(condition, column)
+    except TableError as error:
+        raise error.about(f"condition {condition.text!r}") from None
+    if not meets:
+        value = shown(column.decode(np.zeros(1)))[0]
+        raise TableError(
+            f"condition {condition.text!r}: column {column.name!r} is always {value}; leave the condition out"
+        )
+
+
+def _constant_meets(condition: Condition, column: Column) -> bool:
+    if condition.relation in ("missing", "present"):
+        return condition.relation == "present"
+    if condition.relation in ("=", "in", "!=", "not in"):
+        same = any(_is_constant(column, value) for value in condition.values)
+        return same == (condition.relation in ("=", "in"))
+    if not is_number(column.arrow_type) and not is_date(column.arrow_type):
+        raise TableError(f"column {column.name!r} holds words, which have no order; compare with =, != or in")
+    first, last = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
+    return bool(first <= number_of(column, column.decode(np.zeros(1)))[0] <= last)
+
+
+def _is_constant(column: Column, value: object) -> bool:
+    try:
+        column.encode(pa.array([_text(value, column)]))
+    except TableError:
+        return False
+    return True
 
 
 def _levels(condition: Condition, column: Levelled) -> tuple[Interval, ...]:
@@ -212,6 +246,8 @@ def _number(value: object, column: Column, *, wrapped: bool = True) -> float | N
 def _read(text: str, column: Column, *, wrapped: bool) -> float:
     if isinstance(column, Levelled):
         return float(text)
+    if column.role == "constant":
+        return float(number_of(column, pa.array([text]))[0])
     # a context column without a map has no limits, and accepts values between the steps
     unlimited, array = replace(column, role="context", map=None), pa.array([text])
     if isinstance(unlimited, CircularColumn) and not wrapped:

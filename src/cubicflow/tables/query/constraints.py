@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,10 @@ from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.query.feasible import Inequality, is_feasible
+from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.schema.usable_rows import Missing, pieces
+from cubicflow.tables.table_error import TableError
 
 Flags = NDArray[np.bool_]
 RELATION = re.compile(r"<=|>=|==|=|<|>")
@@ -84,10 +85,6 @@ class LinearConstraint(Constraint):
             }[self.relation]
         found &= ~np.isnan(off)
         return found
-
-    def linear(self) -> list[Inequality]:
-        """Return the constraint as linear inequalities."""
-        return Inequality.of(dict(zip(self.names, self.factors, strict=True)), self.relation, self.bound)
 
     def solve(self, name: str, values: Mapping[str, Floats]) -> Floats:
         """Return the values of one column of an equality, computed from the values of the other columns."""
@@ -234,12 +231,55 @@ def _known(name: str, schema: Schema) -> Column:
     return column
 
 
-def check_together(constraints: Sequence[Constraint]) -> None:
-    """Raise TableError if no row can keep all constraints."""
-    linear = [part for each in constraints if isinstance(each, LinearConstraint) for part in each.linear()]
-    if not is_feasible(linear):
-        texts = [each.text for each in constraints if isinstance(each, LinearConstraint)]
-        raise TableError(f"constraints {some(texts)} contradict one another: no row keeps them all; leave one out")
+def kept_rows(constraints: Sequence[Constraint], rows: pa.RecordBatch, schema: Schema) -> Flags:
+    """Return which rows keep all constraints. The rows may lack columns that no constraint names."""
+    columns, kept = dict(zip(rows.schema.names, rows.columns, strict=True)), np.ones(len(rows), np.bool_)
+    for constraint in constraints:
+        kept &= ~constraint.broken(columns, schema)
+    return kept
+
+
+# --- learning, and the run folder ---
+
+
+def learn_constraints(
+    texts: Sequence[str], schema: Schema, table: Table, missing: Missing | str
+) -> tuple[Constraint, ...]:
+    """Return the constraints of texts, with the combinations that the table has.
+
+    Raises:
+        TableError: some rows break a constraint. The message gives their number and the first row.
+    """
+    found: list[Constraint] = [read_constraint(text, schema) for text in texts]
+    if not found:
+        return ()
+    names = list(dict.fromkeys(name for each in found for name in each.names))
+    broken, rows_read = [0] * len(found), 0
+    first: list[tuple[int, str] | None] = [None] * len(found)
+    seen: list[set[tuple[str, ...]]] = [set() for _ in found]
+    for piece in pieces(table, schema.check(table), missing):
+        rows = {name: piece.batch.column(name) for name in names}
+        rows_read += len(piece.batch)
+        for i, each in enumerate(found):
+            if isinstance(each, FixedCombination):
+                seen[i].update(pair for pair in combinations_of(each.names, rows, schema) if None not in pair)
+                continue
+            wrong = np.flatnonzero(each.broken(rows, schema))
+            broken[i] += len(wrong)
+            if len(wrong) and first[i] is None:
+                row = int(wrong[0])
+                first[i] = int(piece.numbers[row]) + 1, example(each, rows, row)
+    for each, count, where in zip(found, broken, first, strict=True):
+        if where is not None:
+            raise TableError(
+                f"constraint {each.text!r}: {count:,} of {rows_read:,} rows break it, the first is row {where[0]:,} "
+                f"({where[1]}); correct those rows, or leave the constraint out"
+            )
+    learned = [
+        replace(each, allowed=frozenset(pairs)) if isinstance(each, FixedCombination) else each
+        for each, pairs in zip(found, seen, strict=True)
+    ]
+    return tuple(learned)
 
 
 def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
@@ -26,12 +25,11 @@ from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.model.coder import SetCells
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
 from cubicflow.tables.query.walk import Computed, Particles, Walk
 from cubicflow.tables.schema.sets import Set
-from cubicflow.weights import systematic
+from cubicflow.weights import systematic, weighted_quantiles
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -57,9 +55,9 @@ def fill_gaps(
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
-    walk = Walk(model, encoder, {})
+    walk = Walk(model, encoder, {}, present=True)
     walk.computed = computed_columns(walk, constraints)
-    sums = solved_columns(walk, constraints)
+    walk.checks, sums = checks_of(walk, constraints), solved_columns(walk, constraints)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
     first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)
@@ -67,25 +65,15 @@ def fill_gaps(
         members = np.flatnonzero(first == start)
         for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
             if len(chunk):
-                given = None if context is None else context[chunk]
-                walk.checks = checks_of(walk, constraints, _context_columns(walk, given, particles))
-                found[:, chunk] = _fill(walk, sums, rows[chunk], given, start, generator, draws, most_likely, particles)
+                walk.context = None if context is None else context[chunk]
+                found[:, chunk] = _fill(walk, sums, rows[chunk], start, generator, draws, most_likely, particles)
     return np.stack([walk.to_table(each) for each in found])
-
-
-def _context_columns(walk: Walk, context: Floats | None, particles: int) -> dict[str, pa.Array]:
-    """Return the context columns of the rows, with each value repeated for all particles of its row."""
-    if context is None:
-        return {}
-    columns = np.repeat(context, particles, axis=0).T
-    return {column.name: with_gaps(column, y) for column, y in zip(walk.encoder.schema.context, columns, strict=True)}
 
 
 def _fill(
     walk: Walk,
     sums: Sums,
     rows: Floats,
-    context: Floats | None,
     start: int,
     generator: torch.Generator,
     draws: int,
@@ -94,10 +82,8 @@ def _fill(
 ) -> Floats:
     """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
     count, columns = rows.shape
-    walk.context = context
-    state = walk.start(count)
-    for i in range(start):
-        walk.settle(state, i, rows[:, i])
+    state = walk.begun(rows, start)
+    walk.law(start, state)  # the first columns are embedded once for all particles of a row
     row_of = np.repeat(np.arange(count), particles)
     state, known = state.take(row_of), rows[row_of]
     state.log_weight = np.zeros(len(row_of))
@@ -121,7 +107,7 @@ def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, genera
         value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
     is_known = ~np.isnan(value)
     is_unseen = is_known & (coder.cells.encode(value)[:, 0] < 0)
-    law = walk.law(i, state).without_gap()
+    law = walk.law(i, state)
     if i in walk.rules:
         law = replace(law, slack=walk.rules[i][1].slack)
     if i in walk.computed:  # the last column of a sum has weight 1, and a value that breaks the sum that of the model
@@ -144,7 +130,7 @@ def _solved(sums: Sums, i: int, y: Floats) -> Floats:
 def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
     """Give weight 0 to particles that break a constraint, in rows in which other particles keep it."""
     if i in walk.checks:
-        kept = (walk.checks[i](state.y) & np.isfinite(state.log_weight)).reshape(count, -1)
+        kept = (walk.checks[i](state.y, state.context) & np.isfinite(state.log_weight)).reshape(count, -1)
         kept |= ~kept.any(axis=1, keepdims=True)
         state.log_weight = np.where(kept.ravel(), state.log_weight, -math.inf)
 
@@ -224,9 +210,4 @@ def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
         np.add.at(votes, (np.arange(len(y))[:, None], levels), w)
         best: Floats = votes.argmax(axis=1).astype(np.float64)
         return best
-    order = np.argsort(y, axis=1)
-    ends = np.cumsum(np.take_along_axis(w, order, axis=1), axis=1)
-    middle = (ends < 0.5).sum(axis=1).clip(max=y.shape[1] - 1)
-    sorted_y = np.take_along_axis(y, order, axis=1)
-    found: Floats = np.take_along_axis(sorted_y, middle[:, None], axis=1)[:, 0]
-    return found
+    return weighted_quantiles(y, w, np.full((len(y), 1), 0.5))[:, 0]

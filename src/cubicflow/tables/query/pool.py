@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
@@ -28,7 +28,7 @@ from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy
-from cubicflow.tables.query.sums import computed_columns
+from cubicflow.tables.query.sums import checks_of, computed_columns
 from cubicflow.tables.query.walk import Walk, effective_size
 
 DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
@@ -63,17 +63,17 @@ class Pool(Strategy):
     constraints: Sequence[Constraint] = ()
     seed: int = 0
     size: int = 0
-    _rows: list[Floats] = field(default_factory=list)
-    _laws: list[list[Law]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.walk = Walk(self.model, self.encoder, {}, self.context)
         self.walk.computed = computed_columns(self.walk, self.constraints)
+        self._checked = replace(self.walk, checks=checks_of(self.walk, self.constraints))
         self._generator = torch.Generator().manual_seed(self.seed)
         numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
+        self._y = np.empty((self.most, len(self.walk.columns)))
+        self._laws: list[Law] = []
         self._growing = Lock()
-        self._joined: tuple[Floats, list[Law]] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -81,32 +81,37 @@ class Pool(Strategy):
 
     @torch.no_grad()
     def grow(self) -> None:
-        """Draw a chunk of rows."""
+        """Draw a chunk of rows, if the pool is not full."""
         with self._growing:
-            walk, particles, laws = self.walk, self.walk.start(CHUNK), []
-            for i in range(len(walk.columns)):
-                law = walk.law(i, particles)
-                laws.append(law.in_float32())
-                walk.draw(particles, i, law, self._generator)
-            self._rows.append(particles.y)
-            self._laws.append(laws)
-            self.size += CHUNK
+            if self.is_full:
+                return
+            rows, particles = slice(self.size, self.size + CHUNK), self.walk.start(CHUNK)
+            for i in range(len(self.walk.columns)):
+                law = self.walk.law(i, particles)
+                if i == len(self._laws):
+                    self._laws.append(law.room(self.most))
+                self._laws[i].put(rows, law)
+                self.walk.draw(particles, i, law, self._generator)
+            self._y[rows] = particles.y
+            self.size += CHUNK  # from now on readers see these rows
 
     def grow_to(self, rows: int) -> None:
         """Draw rows until the pool has ``rows`` rows or is full."""
         while self.size < min(rows, self.most):
             self.grow()
 
-    def all(self) -> tuple[Floats, list[Law]]:
-        """Return all rows, (N, D) in the model's order, and for each column the distributions of its cells."""
-        kept = self._joined
-        count = self.size // CHUNK
-        if kept is None or len(kept[0]) < count * CHUNK:
-            rows, laws = self._rows[:count], self._laws[:count]
-            y = np.concatenate(rows)
-            joined = [Law.joined([part[i] for part in laws]) for i in range(y.shape[1])]
-            kept = self._joined = y, joined
-        return kept
+    @property
+    def y(self) -> Floats:
+        """All rows, (N, D) in the model's order."""
+        return self._y[: self.size]
+
+    def keeps(self, y: Floats) -> NDArray[np.bool_]:
+        """Return which rows (N, D) keep the constraints of the fit."""
+        return self._checked.keeps(y)
+
+    def law(self, i: int, rows: NDArray[np.int64] | slice) -> Law:
+        """Return the distributions from which column i of some rows was drawn."""
+        return self._laws[i].take(rows)
 
     # --- answers ---
 
@@ -154,15 +159,14 @@ class Pool(Strategy):
         return best[1:]
 
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
-        y, _ = self.all()
-        rows = np.arange(first, min(last, len(y)))
+        y, rows = self.y, np.arange(first, last)
         for i in sorted(walk.sets):
             if i < pivot:
                 rows = rows[walk.sets[i].contains(y[rows, i])]
         rows = rows[walk.keeps(y[rows], pivot)]
         if not len(rows):
             return rows, np.empty(0)
-        return rows, self.all()[1][pivot].take(rows).log_mass(walk.cells(pivot))
+        return rows, self.law(pivot, rows).log_mass(walk.cells(pivot))
 
     @torch.no_grad()
     def _walked(
@@ -176,11 +180,11 @@ class Pool(Strategy):
         generator: torch.Generator,
     ) -> Begun:
         """Thin the rows to ``count``, and draw their columns from the pivot to the last condition."""
-        y, laws = self.all()
+        y = self.y
         kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
         chosen = rows[kept]
         particles = walk.begun(y[chosen], pivot)
-        walk.draw(particles, pivot, laws[pivot].take(chosen), generator)
+        walk.draw(particles, pivot, self.law(pivot, chosen), generator)
         particles.log_weight = np.where(np.isfinite(particles.log_weight), log_kept, -math.inf)
         for i in range(pivot + 1, walk.last + 1):
             walk.step(particles, i, generator)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
-from cubicflow.tables.arrow_types import shown
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.query.condition_sets import set_of
+from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
-from cubicflow.tables.query.constant_column import meets
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import checks_of, computed_columns
+from cubicflow.tables.query.sums import checks_of, computed_columns, out_of_reach
 from cubicflow.tables.query.walk import Walk
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Set
@@ -35,7 +34,7 @@ class Question:
         given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.query.conditions`). Every context
             column needs an equality.
         constraints: constraints that rows keep. Sums are computed.
-        complete: whether every column must be present.
+        complete: whether every value is drawn given that it is present.
         drops: whether the caller drops rows that break a constraint. Such rows then keep their weight here.
     """
 
@@ -52,11 +51,11 @@ class Question:
         self.constraints = constraints
         self.conditions = read_conditions(given, encoder.schema)
         self.context_values = _context(encoder.schema, self.conditions)
-        context, self.context_columns = encoder.context_from(self.context_values, 1)
+        context, _ = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
-        self.walk = Walk(model, encoder, sets, None if context is None else context[0])
+        self.walk = Walk(model, encoder, sets, None if context is None else context[0], present=complete)
         self.walk.computed = computed_columns(self.walk, constraints)
-        self.walk.checks = {} if drops else checks_of(self.walk, constraints, self.context_columns)
+        self.walk.checks = {} if drops else checks_of(self.walk, constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
                 raise TableError(
@@ -74,7 +73,7 @@ class Question:
 
     def _with_sets(self, sets: dict[int, Set]) -> Question:
         other, walk = copy(self), self.walk
-        other.walk = Walk(walk.model, walk.encoder, sets, walk.context, {}, walk.computed, walk.checks)
+        other.walk = replace(walk, sets=sets, tilts={}, _cells={})
         return other
 
     def _about(self, i: int) -> list[Condition]:
@@ -90,12 +89,17 @@ class Question:
         """Whether the probability is a density, because a condition is a single real number."""
         return any(self.walk.cells(i).is_density for i in self.walk.sets)
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the ranges of the columns show that no row keeps the constraints."""
+        return out_of_reach(self.walk, self.constraints)
+
     # --- errors ---
 
     @property
     def asked(self) -> str:
         """The conditions and constraints as text for messages."""
-        limits = f"constraints {some([each.text for each in self.constraints])}" if self.walk.checks else ""
+        limits = f"constraints {some([each.text for each in self.constraints])}" if self.constraints else ""
         return " with ".join(part for part in (texts_of(self.conditions), limits) if part)
 
     def impossible(self) -> TableError:
@@ -129,21 +133,17 @@ def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, objec
 def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:
     """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
 
-    If ``complete``, every column that can have missing values must be present.
+    If ``complete``, no set has the missing value.
     """
     sets: dict[str, Set] = {}
-    if complete:
-        with_gaps = [name for name in encoder.order if encoder.cells[name].gaps]
-        conditions = [*conditions, *(Condition(name, "present", (), f"{name} is not missing") for name in with_gaps)]
     for condition in conditions:
         column = column_of(encoder.schema, condition)
         if column.role == "constant":
-            check_constant(encoder.schema, condition)
+            check_constant(condition, column)
         if column.role != "model":
             continue
         new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
-        if column.name in sets:
-            new = sets[column.name] & new
+        new = sets.get(column.name, Set.everything(gap=not complete)) & new
         if new.is_empty:
             about = [each for each in conditions if each.column == column.name]
             raise TableError(
@@ -152,16 +152,6 @@ def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bo
             )
         sets[column.name] = new
     return {encoder.order.index(name): each for name, each in sets.items()}
-
-
-def check_constant(schema: Schema, condition: Condition) -> None:
-    """Raise TableError if the value of a constant column does not meet a condition."""
-    column = schema[condition.column]
-    if not meets(column, condition):
-        value = shown(column.decode(np.zeros(1)))[0]
-        raise TableError(
-            f"condition {condition.text!r}: column {column.name!r} is always {value}; leave the condition out"
-        )
 
 
 def _with_determinants(encoder: CellEncoder, sets: dict[int, Set], conditions: Sequence[Condition]) -> dict[int, Set]:

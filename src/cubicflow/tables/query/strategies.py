@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,18 +92,16 @@ class Begun:
             return math.inf
         return math.sqrt(max(self.drawn / self.effective_size - 1, 0.0) / (self.drawn - 1))
 
+    def column(self, i: int) -> tuple[Floats, Floats]:
+        """Return the plain numbers of column i in the rows that tell most about it, and their log weights."""
+        if self.early is not None and i < self.before:
+            return self.early[0][:, i], self.early[1]
+        return self.particles.y[:, i], self.particles.log_weight
+
     @property
     def exact_error(self) -> float | None:
         """The relative error of all paths; None for drawn rows."""
         return self.relative_error if self.is_exact else None
-
-    @property
-    def shares(self) -> Floats:
-        """Weights of the particles that sum to 1."""
-        log_weight = self.particles.log_weight
-        w = np.exp(log_weight - log_weight.max())
-        found: Floats = w / w.sum()
-        return found
 
 
 class Strategy(ABC):
@@ -152,6 +150,8 @@ class Enumerate(Strategy):
     def paths(self, question: Question, stop: int) -> Begun | None:
         """Return every path through columns 0 .. ``stop`` - 1; None if a column has no list, or for too many paths."""
         walk, most = question.walk, MOST_PATHS if self.most is None else self.most
+        if question.is_impossible:
+            return Begun(walk.start(0), stop)
         lists = _lists(walk, stop, most)
         if lists is None:
             return None
@@ -164,11 +164,10 @@ class Enumerate(Strategy):
                 return None
             parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
             if len(free) and cells is not None:
-                begun = particles.take(free)
-                log_p = walk.law(i, begun).log_p(cells).cpu().numpy()  # (free, V)
+                log_p = walk.law(i, particles).take(free).log_p(cells).cpu().numpy()  # (free, V)
                 path, child = np.nonzero(log_p > -math.inf)
                 first, last = cells.fields[0, child, 5:].T
-                unresolved += float(np.exp(begun.log_weight[path] + log_p[path, child])[first < last].sum())
+                unresolved += float(np.exp(particles.log_weight[free[path]] + log_p[path, child])[first < last].sum())
                 parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, first])
                 log_weight = np.concatenate([log_weight, log_p[path, child]])
             particles = particles.take(parent)
@@ -188,8 +187,8 @@ class Enumerate(Strategy):
         if last < 0 or walk.is_determined(last) or last in walk.checks:
             return self.paths(question, last + 1)
         found = self.paths(question, last)
-        if found is None:
-            return None
+        if found is None or not len(found.particles):
+            return found
         particles = found.particles
         particles.log_weight = particles.log_weight + walk.law(last, particles).log_mass(walk.cells(last))
         return found
@@ -219,8 +218,14 @@ def _lists(walk: Walk, stop: int, most: int) -> list[SetCells | None] | None:
 # --- particles ---
 
 
+@dataclass(frozen=True)
 class DrawParticles(Strategy):
-    """Weighted rows that are drawn column by column inside the sets."""
+    """Weighted rows that are drawn column by column inside the sets.
+
+    ``between`` is called before each part of the rows. An error that it raises ends the strategy.
+    """
+
+    between: Callable[[], None] = lambda: None
 
     def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:
         """Return particles with an effective size of ``size``, or less if MOST_PARTICLES do not reach it."""
@@ -229,51 +234,46 @@ class DrawParticles(Strategy):
         first = Begun(walk.run(PILOT, stop, generator), stop, PILOT)
         best = first
         if 0 < first.effective_size < ENOUGH * PILOT and size * PILOT > first.effective_size * AT_ONCE:
-            best = _tilted(walk, first, generator)
+            best = self._tilted(walk, first, generator)
         parts = [best.particles]
         drawn, reached = len(best.particles), best.effective_size
         while reached < size and drawn < MOST_PARTICLES:
             more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
             chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
+            self.between()
             parts.append(walk.run(chunk, stop, generator))
             drawn += chunk
             reached = effective_size(np.concatenate([part.log_weight for part in parts]))
-        found = Begun(_joined(parts), stop, drawn)
+        found = Begun(Particles.joined(parts), stop, drawn)
         if reached < min(size, FEWEST):
             raise too_rare(question, first, found)
         return found
 
+    def _tilted(self, walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
+        """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
 
-def _tilted(walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
-    """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
-
-    The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
-    """
-    best, tilts = first, walk.tilts
-    current = first
-    for _ in range(MOST_TILTS):
-        improved = improved_tilts(walk, current.particles)
-        if improved is walk.tilts:  # no column would gain
-            break
-        walk.tilts = improved
-        current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
-        if not current.effective_size:
-            break
-        # A larger probability means that earlier rounds missed rows with much of the probability.
-        missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
-        share = current.effective_size / TRIED
-        if missed or share > best.effective_size / len(best.particles):
-            best, tilts = current, walk.tilts
-        if best.effective_size >= ENOUGH * len(best.particles):
-            break
-    walk.tilts = tilts
-    return best
-
-
-def _joined(parts: Sequence[Particles]) -> Particles:
-    y, log_weight = (np.concatenate([getattr(part, name) for part in parts]) for name in ("y", "log_weight"))
-    tokens, kinds = (torch.cat([getattr(part, name) for part in parts]) for name in ("tokens", "kinds"))
-    return Particles(y, log_weight, tokens, kinds)
+        The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
+        """
+        best, tilts = first, walk.tilts
+        current = first
+        for _ in range(MOST_TILTS):
+            improved = improved_tilts(walk, current.particles)
+            if improved is walk.tilts:  # no column would gain
+                break
+            walk.tilts = improved
+            self.between()
+            current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
+            if not current.effective_size:
+                break
+            # A larger probability means that earlier rounds missed rows with much of the probability.
+            missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
+            share = current.effective_size / TRIED
+            if missed or share > best.effective_size / len(best.particles):
+                best, tilts = current, walk.tilts
+            if best.effective_size >= ENOUGH * len(best.particles):
+                break
+        walk.tilts = tilts
+        return best
 
 
 def too_rare(question: Question, plain: Begun, found: Begun) -> TableError:
@@ -319,8 +319,7 @@ def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> B
     meets = np.ones(len(y), np.bool_) if kept is None else kept.copy()
     for i, within in sets.items():
         meets &= within.contains(y[:, i])
-    nothing = torch.empty(0)
-    return Begun(Particles(y[meets], np.zeros(int(meets.sum())), nothing, nothing), y.shape[1], len(y))
+    return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
 
 
 # --- the probability of a question ---

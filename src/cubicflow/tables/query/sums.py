@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.plain_rows import with_gaps
-from cubicflow.tables.query.constraints import Constraint, LinearConstraint, number_of
+from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
 from cubicflow.tables.query.walk import Check, Computed, Walk
+
+# how the sum of all rows must miss the bound, for no row to keep a comparison
+SIDES = {"=": ("above", "below"), "<": ("above",), "<=": ("above",), ">": ("below",), ">=": ("below",)}
 
 
 def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
@@ -55,39 +59,34 @@ def _sums(walk: Walk, constraints: Sequence[Constraint]) -> Iterator[tuple[Linea
             yield constraint, modelled
 
 
-def checks_of(
-    walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array] | None = None
-) -> dict[int, Check]:
+def checks_of(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Check]:
     """Return, for the last column of every constraint, a function that finds the rows which keep the constraint.
 
-    ``given`` holds the values of the context columns, one row for all or one for each row. A copy is always kept, so it
-    needs no check.
+    A copy is always kept, so it needs no check.
     """
     order, groups = walk.encoder.order, dict[int, list[Constraint]]()
     for constraint in constraints:
         if not _is_copy(walk, constraint):
             last = max((order.index(name) for name in constraint.names if name in order), default=0)
             groups.setdefault(last, []).append(constraint)
-    return {last: _check(walk, group, given or {}) for last, group in groups.items()}
+    return {last: _check(walk, group) for last, group in groups.items()}
 
 
-def _check(walk: Walk, constraints: Sequence[Constraint], given: Mapping[str, pa.Array]) -> Check:
+def _check(walk: Walk, constraints: Sequence[Constraint]) -> Check:
     schema, order = walk.encoder.schema, walk.encoder.order
     names = {name for constraint in constraints for name in constraint.names}
+    places = {column.name: i for i, column in enumerate(schema.context)}
 
-    def keeps(y: Floats) -> NDArray[np.bool_]:
-        rows, first = {}, pa.array(np.zeros(len(y), np.int64))
+    def keeps(y: Floats, context: Floats | None) -> NDArray[np.bool_]:
+        rows = {}
         for name in names:
+            numbers = np.zeros(len(y))  # a constant has the number 0
             if name in order:
-                rows[name] = with_gaps(schema[name], y[:, order.index(name)])
-            elif name in given:
-                rows[name] = given[name].take(first) if len(given[name]) == 1 else given[name]
-            else:
-                rows[name] = schema[name].decode(np.zeros(len(y)))
-        kept = np.ones(len(y), np.bool_)
-        for constraint in constraints:
-            kept &= ~constraint.broken(rows, schema)
-        return kept
+                numbers = y[:, order.index(name)]
+            elif context is not None and name in places:
+                numbers = context[:, places[name]]
+            rows[name] = with_gaps(schema[name], numbers)
+        return kept_rows(constraints, pa.RecordBatch.from_pydict(rows), schema)
 
     return keeps
 
@@ -116,7 +115,7 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
             for name in constraint.names
             if name != column.name
         }
-        value = constraint.solve(column.name, values)
+        value = np.broadcast_to(constraint.solve(column.name, values), len(y))
         gap = np.isnan(value)
         value = np.where(gap, 0.0, value)
         if isinstance(column, Gridded):
@@ -129,6 +128,50 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
         )  # inf: the column must be drawn, also for unseen values
 
     return compute
+
+
+def out_of_reach(walk: Walk, constraints: Sequence[Constraint]) -> bool:
+    """Return whether the ranges of columns inside the sets of a walk show that every row breaks some comparison.
+
+    For example, a + b = c has no row with a in 0..1, b in 0..1 and c > 5.
+    """
+    for constraint in constraints:
+        if not isinstance(constraint, LinearConstraint):
+            continue
+        ranges = [_range(walk, name) for name in constraint.names]
+        if None in ranges:
+            continue
+        parts = np.sort(np.array(ranges) * np.array(constraint.factors)[:, None], axis=1)
+        low, high = parts.sum(axis=0)
+        slack = CLOSE * np.abs(parts[np.isfinite(parts)]).sum()
+        misses = {"above": low > constraint.bound + slack, "below": high < constraint.bound - slack}
+        if any(misses[side] for side in SIDES[constraint.relation]):
+            return True
+    return False
+
+
+def _range(walk: Walk, name: str) -> tuple[float, float] | None:
+    """Return the smallest and the largest value of a column inside its set; None if it has no range.
+
+    A missing value keeps every constraint, and a circle has no order.
+    """
+    column, order, y = walk.encoder.schema[name], walk.encoder.order, np.zeros(1)
+    if name in order:
+        i = order.index(name)
+        within = walk.set_of(i)
+        if within.gap[0] or column.is_circle:
+            return None
+        y = np.array([within.ends.min(), within.ends.max()])
+        if not column.counts_mass:
+            low, high = walk.coders[i].cells.scale.limits  # type: ignore[attr-defined] # cells of numbers have a scale
+            return max(y[0], low), min(y[1], high)
+        if isinstance(column, Levelled):
+            codes = np.arange(float(len(column.levels)))
+            y = codes[within.contains(codes)]
+    elif column.role == "context" and walk.context is not None:
+        y = np.atleast_2d(walk.context)[:, [each.name for each in walk.encoder.schema.context].index(name)]
+    values = _values(walk, name, y)
+    return None if np.isnan(values).any() else (values.min(), values.max())
 
 
 def _values(walk: Walk, name: str, y: Floats) -> Floats:

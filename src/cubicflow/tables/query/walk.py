@@ -14,7 +14,7 @@ has weight 1; the weight becomes 0 if the value is not in the set, or if the row
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,14 +26,15 @@ from torch import Tensor
 from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import UNSEEN
+from cubicflow.tables.model.cells import CELL
 from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
 from cubicflow.tables.model.law import Law
-from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.network import Beginnings, ColumnsModel
 from cubicflow.tables.schema.sets import Set
+from cubicflow.tables.usable_numbers import check_drawn
 
 Computed = Callable[[Floats], Floats]
-Check = Callable[[Floats], NDArray[np.bool_]]
+Check = Callable[[Floats, Floats | None], NDArray[np.bool_]]
 
 
 class Tilt(NamedTuple):
@@ -45,20 +46,37 @@ class Tilt(NamedTuple):
 
 @dataclass
 class Particles:
-    """The beginnings of N rows. ``y`` (N, D) holds plain numbers in the model's order; NaN before a column is drawn."""
+    """The beginnings of N rows.
+
+    Attributes:
+        y: plain numbers (N, D) in the model's order; NaN before a column is drawn.
+        log_weight: the log weights (N,).
+        context: plain numbers (N, C) of the context columns; None without context.
+        begun: the first columns as the model sees them, computed when a law is asked for.
+    """
 
     y: Floats
     log_weight: Floats
-    tokens: Tensor  # (N, C + i, E)
-    kinds: Tensor  # (N, D)
+    context: Floats | None = None
+    begun: Beginnings | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: NDArray[np.int64]) -> Particles:
         """Return the particles at the indices ``rows``, which may repeat."""
-        indices = torch.from_numpy(rows).to(self.tokens.device)
-        return Particles(self.y[rows], self.log_weight[rows], self.tokens[indices], self.kinds[indices])
+        context = None if self.context is None else self.context[rows]
+        begun = self.begun and self.begun.take(torch.from_numpy(rows).to(self.begun.kinds.device))
+        return Particles(self.y[rows], self.log_weight[rows], context, begun)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Particles]) -> Particles:
+        """Return the particles of several parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        y, log_weight = (np.concatenate([getattr(part, name) for part in parts]) for name in ("y", "log_weight"))
+        contexts = [part.context for part in parts if part.context is not None]
+        return cls(y, log_weight, np.concatenate(contexts) if contexts else None)
 
 
 @dataclass
@@ -72,7 +90,9 @@ class Walk:
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
             order, and return inf for rows in which the column must be drawn.
         checks: functions that return which rows keep the constraints whose last column is column i. They take plain
-            numbers (N, D) in the model's order. The weight of the other rows becomes 0 at column i.
+            numbers (N, D) in the model's order, and those of the context columns (N, C). The weight of the other rows
+            becomes 0 at column i.
+        present: whether every column is drawn given that it is not missing.
     """
 
     model: ColumnsModel
@@ -82,6 +102,7 @@ class Walk:
     tilts: dict[int, Tilt] = field(default_factory=dict)
     computed: Mapping[int, Computed] = field(default_factory=dict)
     checks: Mapping[int, Check] = field(default_factory=dict)
+    present: bool = False
     _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,25 +141,40 @@ class Walk:
     @torch.no_grad()
     def law(self, i: int, particles: Particles) -> Law:
         """Return the distribution of column i given the earlier columns of particles."""
-        log_outcomes, params = self.model.column_law(i, particles.tokens, particles.kinds)
+        begun = particles.begun
+        if begun is None:
+            begun = particles.begun = self._begin(particles, i)
+        while begun.count < i:
+            begun.add(self._cells_of(particles, begun.count))
+        log_outcomes, params = begun.next_column()
+        check_drawn(log_outcomes.sum(), *(() if params is None else (params.sum(),)))
         fixed = self.determined(particles.y, i) if self.is_determined(i) else None
-        return Law(self.coders[i], log_outcomes, params, fixed)
+        found = Law(self.coders[i], log_outcomes, params, fixed)
+        return found.without_gap() if self.present else found
+
+    def _begin(self, particles: Particles, stop: int) -> Beginnings:
+        """Return the first ``stop`` columns of particles as the model sees them."""
+        device = self.model.positions.device
+        context, cells = None, torch.empty(len(particles), 0, CELL, dtype=torch.float64, device=device)
+        if particles.context is not None:
+            context = torch.from_numpy(self.encoder.context_inputs(particles.context)).to(device)
+        if stop:
+            cells = torch.stack([self._cells_of(particles, i) for i in range(stop)], dim=1)
+        return self.model.begin(cells, context)
+
+    def _cells_of(self, particles: Particles, i: int) -> Tensor:
+        cells = self.coders[i].cells.encode(particles.y[:, i])
+        return torch.from_numpy(cells).to(self.model.positions.device)
 
     def start(self, n: int = 1) -> Particles:
         """Return n particles before the first column."""
-        device = self.model.positions.device
-        tokens = self.model.positions.new_empty(n, 0, self.model.positions.shape[1])
-        if self.context is not None:
-            cells = self.encoder.context_inputs(np.broadcast_to(self.context, (n, self.context.shape[-1])))
-            tokens = self.model.tokens(torch.from_numpy(cells).to(device).unflatten(1, (-1, 4)))
-        kinds = torch.full((n, len(self.columns)), UNSEEN, device=device)
-        return Particles(np.full((n, len(self.columns)), np.nan), np.zeros(n), tokens, kinds)
+        context = None if self.context is None else np.broadcast_to(self.context, (n, self.context.shape[-1]))
+        return Particles(np.full((n, len(self.columns)), np.nan), np.zeros(n), context)
 
     def begun(self, y: Floats, upto: int) -> Particles:
         """Return particles with the first ``upto`` columns of rows (N, D) and equal weights."""
         found = self.start(len(y))
-        for i in range(upto):
-            self.settle(found, i, y[:, i])
+        found.y[:, :upto] = y[:, :upto]
         return found
 
     @torch.no_grad()
@@ -175,27 +211,23 @@ class Walk:
 
     def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
         """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
-        kept = np.ones(len(y), np.bool_)
+        kept, context = np.ones(len(y), np.bool_), self.start(len(y)).context
         for i, check in self.checks.items():
             if stop is None or i < stop:
-                kept &= check(y)
+                kept &= check(y, context)
         return kept
 
     def check(self, particles: Particles, i: int) -> None:
         """Set the weight of particles that break a constraint at column i to 0. The particles are changed in place."""
         if i in self.checks:
-            particles.log_weight = np.where(self.checks[i](particles.y), particles.log_weight, -math.inf)
+            particles.log_weight = np.where(
+                self.checks[i](particles.y, particles.context), particles.log_weight, -math.inf
+            )
 
     def settle(self, particles: Particles, i: int, y: Floats, log_weight: Floats | float = 0.0) -> None:
         """Set column i of every particle and add the log weights. The particles are changed in place."""
-        cells = torch.from_numpy(self.coders[i].cells.encode(y)).to(particles.tokens.device)
         particles.y[:, i] = y
         particles.log_weight = particles.log_weight + log_weight
-        particles.kinds[:, i] = cells[:, 0].long()
-        first = len(self.encoder.schema.context) + i
-        with torch.no_grad():
-            token = self.model.tokens(cells[:, None], first)
-        particles.tokens = torch.cat([particles.tokens, token], dim=1)
 
     def run(self, n: int, stop: int, generator: torch.Generator) -> Particles:
         """Return ``n`` independent particles with columns 0 .. ``stop`` - 1."""

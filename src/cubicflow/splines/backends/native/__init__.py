@@ -27,7 +27,7 @@ def default_for(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-@calls.constant
+@calls.compile_time_constant
 def unavailable() -> str | None:
     library = load()
     return library if isinstance(library, str) else None

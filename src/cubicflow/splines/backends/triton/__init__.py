@@ -40,7 +40,7 @@ def default_for(device: torch.device) -> bool:
     return device.type == "cuda"  # the interpreter takes CPU tensors, but it is for tests only
 
 
-@calls.constant
+@calls.compile_time_constant
 def unavailable() -> str | None:
     return _unavailable()
 
@@ -68,7 +68,7 @@ def _kernels() -> ModuleType:
     return launch
 
 
-@calls.constant
+@calls.compile_time_constant
 def _interpreted() -> bool:
     interpreted: bool = _kernels().INTERPRETED
     return interpreted

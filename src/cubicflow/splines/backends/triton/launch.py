@@ -120,7 +120,7 @@ class Plan(NamedTuple):
     sums: tuple[int, ...]  # the shape of the partial sums of shared splines; empty if no spline is shared
     compiled: dict[Any, Any]  # the cache of :class:`cubicflow.splines.calls.Launch`
 
-    def named(self, strides: tuple[int, ...]) -> dict[str, Any]:
+    def kernel_arguments(self, strides: tuple[int, ...]) -> dict[str, Any]:
         """Return the kernel's keyword arguments, given the strides of its tensors."""
         names = [name for name in inspect.signature(self.kernel.fn).parameters if name.startswith("STRIDE_")]
         return self.arguments | dict(zip(names, strides, strict=True))

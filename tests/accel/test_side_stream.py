@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from cubicflow.accel.forked_gradients import Fork, ForkedProducts
+from cubicflow.accel.side_stream import FastProducts, SideStream
 
 
 class TwiceAndOnce(nn.Module):
@@ -20,7 +20,7 @@ class TwiceAndOnce(nn.Module):
         self.once = nn.Parameter(torch.randn(3, 3, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        products = ForkedProducts()
+        products = FastProducts()
         x = products.exact(x, self.twice).tanh()
         x = products.exact(x, self.once).tanh()
         return products.exact(x, self.twice)
@@ -55,7 +55,7 @@ def test_the_gradients_of_a_weight_that_is_used_twice_stay_on_the_current_stream
         return found
 
     monkeypatch.setattr(Tensor, "__matmul__", watched)
-    with Fork(torch.device("cpu")).weight_gradients():
+    with SideStream(torch.device("cpu")).weight_gradients():
         (module(x) ** 2).sum().backward()
     for parameter, gradient in zip(module.parameters(), expected, strict=True):
         assert torch.allclose(parameter.grad, gradient)
@@ -64,9 +64,9 @@ def test_the_gradients_of_a_weight_that_is_used_twice_stay_on_the_current_stream
 
 def test_a_new_pass_counts_anew(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: None)
-    fork = Fork(torch.device("cpu"))
+    side = SideStream(torch.device("cpu"))
     weight = torch.randn(2, 2)
     for _ in range(2):
-        with fork.weight_gradients():
-            ForkedProducts().exact(torch.randn(4, 2), weight)
-            assert list(fork.uses.values()) == [1]
+        with side.weight_gradients():
+            FastProducts().exact(torch.randn(4, 2), weight)
+            assert list(side.uses.values()) == [1]

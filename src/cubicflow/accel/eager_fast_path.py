@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad, profiler
 
 from cubicflow.accel.private import CONSTANT_MARK, allowed, find, has, launches_are_known
-from cubicflow.hooks import fill
+from cubicflow.hooks import use_faster
 from cubicflow.splines.calls import Calls, F, Launch
 
 _transforms = find("torch._C._functorch", "peek_interpreter_stack")  # returns None outside of torch.func transforms
@@ -33,15 +34,20 @@ _KNOWS_WATCHERS = has(
 _KNOWS_LAUNCHES = launches_are_known()
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
+_agreements: dict[int, bool] = {}  # of launches by position with launches as documented, by the identity of a kernel
+NOT_BY_POSITION = (
+    "spline calls are slower: this version of Triton does not launch compiled kernels as cubicflow expects"
+)
 
-class LightCalls(Calls):
+
+class FastCalls(Calls):
     """A hook that skips autograd and the dispatcher for calls that no tracer, transform or profiler observes."""
 
-    def applier(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    def fast_apply(self, function: type[torch.autograd.Function]) -> Callable[..., Any]:
         """Return a faster ``apply``. torch's ``apply`` looks up the signature of ``forward`` and binds the arguments at
         every call, but only transforms and compilers need that."""
         if not _CAN_APPLY:
-            return super().applier(function)
+            return super().fast_apply(function)
         apply_alone = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
         def apply(*args: Any) -> Any:
@@ -51,7 +57,7 @@ class LightCalls(Calls):
 
         return apply
 
-    def only_values(self, *tensors: Tensor) -> bool:
+    def needs_no_grad(self, *tensors: Tensor) -> bool:
         # A compiler decides itself whether derivatives are needed.
         if not _KNOWS_DERIVATIVES or torch.compiler.is_compiling():
             return False
@@ -59,7 +65,7 @@ class LightCalls(Calls):
             return False
         return forward_ad._current_level < 0 and _transforms() is None
 
-    def unseen(self, *tensors: Tensor) -> bool:
+    def plain_eager(self, *tensors: Tensor) -> bool:
         if (
             not _KNOWS_WATCHERS
             or torch.compiler.is_compiling()
@@ -81,17 +87,18 @@ class LightCalls(Calls):
             return super().in_forward_mode()
         return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
-    def constant(self, function: F) -> F:
+    def compile_time_constant(self, function: F) -> F:
         """Mark the function directly. torch's decorator would import the whole compiler to set the same mark."""
         if not allowed():
-            return super().constant(function)
+            return super().compile_time_constant(function)
         setattr(function, CONSTANT_MARK, True)
         return function
 
     def launch(self, plan: Launch, tensors: tuple[Tensor, ...], strides: tuple[int, ...]) -> None:
         """Run a Triton kernel, with a cache of compiled kernels. Triton inspects all arguments of a call to choose the
         compiled kernel, which takes longer than the kernel. Given the plan, the choice depends on the device, the
-        strides and the 16-byte alignment of the tensors. These are the cache key."""
+        strides and the 16-byte alignment of the tensors. These are the cache key. The cache is used only if the first
+        launch by position of a kernel agrees with the launch as documented."""
         if not _KNOWS_LAUNCHES:
             super().launch(plan, tensors, strides)
             return
@@ -101,11 +108,27 @@ class LightCalls(Calls):
             run, rest = plan.compiled[key]
             run(*pointers, *rest)  # pass addresses: for a tensor, Triton would query the driver
             return
-        named = plan.named(strides)
-        run = plan.kernel[plan.grid](*tensors, **named)
-        if run is not None:  # Triton's interpreter compiles nothing and returns None
-            names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
-            plan.compiled[key] = run[plan.grid], tuple(named[name] for name in names)
+        arguments = plan.kernel_arguments(strides)
+        compiled = plan.kernel[plan.grid](*tensors, **arguments)
+        if compiled is None or _agreements.get(id(plan.kernel)) is False:  # Triton's interpreter compiles nothing
+            return
+        names = list(inspect.signature(plan.kernel.fn).parameters)[len(tensors) :]
+        run, rest = compiled[plan.grid], tuple(arguments[name] for name in names)
+        if id(plan.kernel) not in _agreements:
+            if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():  # values cannot be read in a capture
+                return
+            expected = [tensor.clone() for tensor in tensors]
+            run(*pointers, *rest)
+            _agreements[id(plan.kernel)] = all(map(_same_bits, tensors, expected))
+            if not _agreements[id(plan.kernel)]:
+                plan.kernel[plan.grid](*tensors, **arguments)
+                warnings.warn(NOT_BY_POSITION, stacklevel=2)
+                return
+        plan.compiled[key] = run, rest
 
 
-fill("splines", LightCalls)
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+use_faster("splines", FastCalls)

@@ -1,5 +1,5 @@
-"""The hook of the flows: large calls in pieces of a fixed number of rows. ``cubicflow.accel`` replaces the hook to
-replay the kernels of one piece on a GPU."""
+"""The hook of the flows: large calls in chunks of a fixed number of rows. ``cubicflow.accel`` replaces the hook to
+replay the kernels of one chunk on a GPU."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cubicflow.hooks import hook
 RowFunction = Callable[[Tensor, Tensor | None], tuple[Tensor, ...]]
 
 
-class Pieces:
-    """The default hook, which computes one piece after the other."""
+class Chunks:
+    """The default hook, which computes one chunk after the other."""
 
     def apply(
         self, function: RowFunction, rows: Tensor, context: Tensor | None, size: int, module: nn.Module
     ) -> tuple[Tensor, ...]:
-        """Apply ``function``, a method of ``module``, to ``size`` rows at a time. Memory is needed for one piece only.
+        """Apply ``function``, a method of ``module``, to ``size`` rows at a time. Memory is needed for one chunk only.
 
         >>> function = lambda x, _: (x, x.sum(1))
-        >>> Pieces().apply(function, torch.arange(6.0).reshape(3, 2), None, 2, torch.nn.Identity())[1]
+        >>> Chunks().apply(function, torch.arange(6.0).reshape(3, 2), None, 2, torch.nn.Identity())[1]
         tensor([1., 5., 9.])
         """
         parts = rows.split(size)  # an empty batch gives one empty part
@@ -42,9 +42,9 @@ class Pieces:
         context: Tensor | None,  # noqa: ARG002
         module: nn.Module,  # noqa: ARG002
     ) -> RowFunction:
-        """Return the function that is called for all pieces but the first. ``context`` is the context of the first
-        piece."""
+        """Return the function that is called for all chunks but the first. ``context`` is the context of the first
+        chunk."""
         return function
 
 
-pieces = hook("flows", Pieces)
+chunks = hook("flows", Chunks)

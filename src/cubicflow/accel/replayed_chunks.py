@@ -1,4 +1,4 @@
-"""Large calls on a GPU: capture the kernels of one piece and replay them for the other pieces."""
+"""Large calls on a GPU: capture the kernels of one chunk and replay them for the other chunks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 
 from cubicflow.accel.capture import Replay
 from cubicflow.accel.safety import why_unsafe
-from cubicflow.flows.pieces import Pieces, RowFunction
-from cubicflow.hooks import fill
+from cubicflow.flows.chunks import Chunks, RowFunction
+from cubicflow.hooks import use_faster
 
-PIECES_WORTH_A_CAPTURE = 8  # pieces; with fewer, a capture costs more than it saves
+CHUNKS_WORTH_A_CAPTURE = 8  # chunks; with fewer, a capture costs more than it saves
 
 
-class ReplayedPieces(Pieces):
-    """Pieces that replay the captured kernels of one piece, if there are many pieces."""
+class FastChunks(Chunks):
+    """Chunks that replay the captured kernels of one chunk, if there are many chunks."""
 
     def repeated(
         self, function: RowFunction, parts: tuple[Tensor, ...], context: Tensor | None, module: nn.Module
     ) -> RowFunction:
         if not parts[0].is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return function
-        if len(parts) <= PIECES_WORTH_A_CAPTURE or torch.cuda.is_current_stream_capturing() or why_unsafe(module):
+        if len(parts) <= CHUNKS_WORTH_A_CAPTURE or torch.cuda.is_current_stream_capturing() or why_unsafe(module):
             return function
         with suppress(RuntimeError):  # a failed capture, for example for lack of memory; the plain function still works
             return replayed(function, parts[0], context)
@@ -43,4 +43,4 @@ def replayed(function: RowFunction, rows: Tensor, context: Tensor | None) -> Row
     return call
 
 
-fill("flows", ReplayedPieces)
+use_faster("flows", FastChunks)
