@@ -107,7 +107,8 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
                     if len(new) > 1 and not temporary.exists():
                         path.unlink(missing_ok=True)
                 elif os.path.lexists(old[path]):
-                    old[path].replace(path)
+                    with suppress(OSError):  # an old file that cannot be restored keeps its temporary name
+                        old[path].rename(path)
             raise
         for aside in old.values():
             aside.unlink(missing_ok=True)
