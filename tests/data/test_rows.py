@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cubicflow.data.parquet_rows import ParquetRows
-from cubicflow.data.rows import DrawnAhead, NoColumns, NpyRows, Order, TensorRows, endless
+from cubicflow.data.rows import DrawnAhead, NoColumns, NpyRows, Order, TensorRows, concatenated, endless
 from cubicflow.seeds import uniform_hash
 
 from .numbered_rows import D, N, write_parquet
@@ -71,6 +71,21 @@ def test_epochs_and_seeds_differ_and_repeat(rows):
 def test_an_epoch_can_be_entered_anywhere(rows, first):
     order = Order(64, seed=3)
     assert numbers(rows.epoch(order, 2, first)) == numbers(rows.epoch(order, 2))[first:]
+
+
+def test_rows_that_are_kept_on_a_device_give_the_same_batches(rows, monkeypatch):
+    """The meta device stands for a GPU: it shows which rows move. Copies on the CPU show their values."""
+    monkeypatch.setattr(
+        "cubicflow.data.rows.fits", lambda nbytes, device: nbytes == N * D * 8 and device.type == "meta"
+    )
+    kept = rows.fixed_on(torch.device("meta"))
+    assert isinstance(kept, TensorRows)
+    assert [batch.x.shape for batch in kept.in_order(300)] == [batch.x.shape for batch in rows.in_order(300)]
+    assert all(batch.x.is_meta for batch in kept.in_order(300))
+    copied = TensorRows(*concatenated(list(rows.in_order(170))))
+    assert all(torch.equal(one.x, other.x) for one, other in zip(copied.in_order(64), rows.in_order(64), strict=True))
+    monkeypatch.setattr("cubicflow.data.rows.fits", lambda *_: False)
+    assert rows.fixed_on(torch.device("meta")) is rows
 
 
 def test_orders_drawn_ahead_in_a_thread_are_the_same(table, monkeypatch):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.arguments import unknown_name
-from cubicflow.data.rows import Batch, Order, Rows, TensorRows
+from cubicflow.data.rows import Batch, Order, Rows, TensorRows, concatenated
 from cubicflow.extras import need
 from cubicflow.seeds import Stream, derive_seed, uniform_hash
 
@@ -129,7 +129,7 @@ class ParquetRows(Rows):
         draw = derive_seed(seed, Stream.SPLIT), num_validation / self.num_rows
         training, validation = self._part((*draw, False)), self._part((*draw, True))
         rows = list(validation.in_order(CHUNK_ROWS))
-        return training, TensorRows(*_concatenate(rows), names=self.names) if rows else validation
+        return training, TensorRows(*concatenated(rows), names=self.names) if rows else validation
 
     def _kept(self, first_row: int, n: int) -> NDArray[np.bool_]:
         """Return which of the n rows from ``first_row`` on belong to this part of a split."""
@@ -160,7 +160,7 @@ class ParquetRows(Rows):
                     kept = self._kept(row, part.num_rows)
                     row += part.num_rows
                     batch = Batch(*self.encode(part))
-                    yield batch if kept.all() else _take(batch, torch.from_numpy(kept.nonzero()[0]))
+                    yield batch if kept.all() else batch.take(torch.from_numpy(kept.nonzero()[0]))
 
     def _windows(self, order: Order, epoch: int, first: int) -> Iterator[list[Batch]]:
         """Yield this process's batches, a list for each window, from batch number ``first`` on.
@@ -185,15 +185,13 @@ class ParquetRows(Rows):
         for number, content in enumerate(rows, start=window):
             shuffled = order.permutation(len(content.x), epoch, number, *own)
             count = min(len(content.x) // share, per_epoch - number * window_batches)
-            batches = [_take(content, shuffled[i * share : (i + 1) * share]) for i in range(count)]
+            batches = [content.take(shuffled[i * share : (i + 1) * share]) for i in range(count)]
             yield batches[skipped_batches:] if number == window else batches
 
     def _window_rows(self) -> int:
         if self.window_rows is not None:
             return self.window_rows
-        first = next(self.in_order(1))
-        row_bytes = sum(part.nbytes for part in first if part is not None)
-        return min(WINDOW_ROWS, WINDOW_BYTES // max(row_bytes, 1))
+        return min(WINDOW_ROWS, WINDOW_BYTES // max(next(self.in_order(1)).nbytes, 1))
 
 
 def _plain_columns(columns: list[str], context: list[str], weights: str | None, batch: pa.RecordBatch) -> Batch:
@@ -220,40 +218,27 @@ def _regroup(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
         waiting.append(batch)
         count += len(batch.x)
         while count >= rows:
-            whole = _concatenate(waiting)
-            yield _cut(whole, 0, rows)
-            waiting, count = [_cut(whole, rows, count)], count - rows
+            whole = concatenated(waiting)
+            yield whole.between(0, rows)
+            waiting, count = [whole.between(rows, count)], count - rows
     if count:
-        yield _concatenate(waiting)
+        yield concatenated(waiting)
 
 
 def _without_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
     for batch in batches:
         if rows < len(batch.x):
-            yield _cut(batch, rows, len(batch.x))
+            yield batch.between(rows, len(batch.x))
         rows = max(rows - len(batch.x), 0)
 
 
 def _only_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
     """Yield the first ``rows`` rows, and read no further."""
     for batch in batches:
-        yield _cut(batch, 0, rows)
+        yield batch.between(0, rows)
         rows -= len(batch.x)
         if rows <= 0:
             return
-
-
-def _cut(batch: Batch, start: int, end: int) -> Batch:
-    return batch.map(lambda part: part[start:end])
-
-
-def _take(batch: Batch, rows: Tensor) -> Batch:
-    return batch.map(lambda part: part.index_select(0, rows))
-
-
-def _concatenate(batches: Sequence[Batch]) -> Batch:
-    parts = zip(*batches, strict=True)
-    return Batch(*(None if part[0] is None else torch.cat(part) for part in parts))  # type: ignore[arg-type]
 
 
 def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:

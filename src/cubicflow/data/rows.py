@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +45,26 @@ class Batch(NamedTuple):
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """Return the batch on a device, in a floating dtype."""
         return self.map(lambda part: part.to(device, dtype, non_blocking=True))
+
+    def take(self, rows: Tensor) -> Batch:
+        """Return the rows with these numbers."""
+        return self.map(lambda part: part.index_select(0, rows))
+
+    def between(self, first: int, last: int) -> Batch:
+        """Return the rows from number ``first`` to before ``last``, as views."""
+        return self.map(lambda part: part[first:last])
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all parts in bytes."""
+        return sum(part.nbytes for part in self if part is not None)
+
+
+def concatenated(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of all batches as one batch."""
+    x, context, weights = (None if part[0] is None else torch.cat(part) for part in zip(*batches, strict=True))
+    assert x is not None  # noqa: S101 - for the type checker: every batch has x
+    return Batch(x, context, weights)
 
 
 @dataclass(frozen=True)
@@ -121,6 +141,18 @@ class Rows(ABC):
     def on(self, device: torch.device) -> Rows:  # noqa: ARG002
         """Return these rows, on the device if they can be moved and fit there."""
         return self
+
+    def fixed_on(self, device: torch.device) -> Rows:
+        """Return rows that give the same batches in order. If they fit on a GPU, they are read and encoded only once.
+
+        Epochs of the result may differ from those of these rows.
+        """
+        row_bytes = next(self.in_order(1)).nbytes
+        if device.type == "cpu" or not fits(row_bytes * self.num_rows, device):
+            return self
+        return TensorRows(
+            *concatenated([batch.map(lambda part: part.to(device)) for batch in self.in_order(SCAN_ROWS)])
+        )
 
 
 def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
@@ -240,12 +272,13 @@ class TensorRows(IndexedRows):
         return Batch(self.x, self.context, self.weights)
 
     def take(self, rows: Tensor) -> Batch:
-        return self.all.map(lambda part: part.index_select(0, rows))
+        return self.all.take(rows)
+
+    def fixed_on(self, device: torch.device) -> TensorRows:
+        return self.on(device)
 
     def on(self, device: torch.device) -> TensorRows:
-        """Return the rows on the device; on a GPU only if they fit three times, to leave memory for the model."""
-        size = sum(part.nbytes for part in self.all if part is not None)
-        if device == self.device or (device.type == "cuda" and 3 * size > torch.cuda.mem_get_info(device)[0]):
+        if device == self.device or not fits(self.all.nbytes, device):
             return self
         moved = copy.copy(self)
         moved.x, moved.context, moved.weights = self.all.map(lambda part: part.to(device))
@@ -253,6 +286,11 @@ class TensorRows(IndexedRows):
         moved.chosen = None if self.chosen is None else self.chosen.to(device)
         moved.ahead = DrawnAhead() if device.type == "cuda" else None
         return moved
+
+
+def fits(nbytes: int, device: torch.device) -> bool:
+    """Return whether rows of this size fit on the device: on a GPU three times, to leave memory for the model."""
+    return device.type != "cuda" or 3 * nbytes <= torch.cuda.mem_get_info(device)[0]
 
 
 class NpyRows(IndexedRows):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cubicflow.arguments import unknown_name
+from cubicflow.arguments import permutation, unknown_name
 from cubicflow.data.row_summary import Summary
 from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import current_generator
@@ -74,17 +74,10 @@ class Symmetries:
         tensor([[5., 6., 7.],
                 [7., 6., 5.]])
         """
-        orders = [[int(column) for column in permutation] for permutation in permutations]
-        if not orders or not orders[0]:
+        if not len(permutations) or not (size := len(permutations[0])):
             raise ValueError("permutations must hold at least one permutation of at least one column")
-        columns = range(len(orders[0]))
-        for number, order in enumerate(orders):
-            if sorted(order) != list(columns):
-                raise ValueError(
-                    f"permutations must hold each column from 0 to {columns[-1]} once, but permutation {number} is "
-                    f"{order}"
-                )
-        return cls(torch.eye(len(columns), dtype=torch.float64)[torch.tensor(orders)])
+        orders = [permutation(f"permutation {i}", order, size) for i, order in enumerate(permutations)]
+        return cls(torch.eye(size, dtype=torch.float64)[torch.tensor(orders)])
 
     @classmethod
     def of_image(cls, shape: Sequence[int], kind: str, *, mean_removed: bool = False) -> Self:

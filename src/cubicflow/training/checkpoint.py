@@ -71,11 +71,13 @@ def copied_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: copies[name] for name in tensors}
 
 
-def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkpoint | None, str | None]:
+def load_checkpoint(
+    folder: Path, most_bytes: int | None = None, *, repair: bool = True
+) -> tuple[Checkpoint | None, str | None]:
     """Return the newest intact checkpoint and a note.
 
-    The checkpoint is None if the folder has no checkpoint. The note is None unless a damaged checkpoint was skipped. A
-    damaged checkpoint is renamed, so that the next save does not keep it as the previous one.
+    The checkpoint is None if the folder has no checkpoint. The note is None unless a damaged checkpoint was skipped.
+    With ``repair``, a damaged checkpoint is renamed, so that the next save does not keep it as the previous one.
 
     Raises:
         DamagedCheckpointError: all checkpoints are damaged.
@@ -89,7 +91,7 @@ def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkp
             continue
         if not damaged:
             return checkpoint, None
-        for bad in damaged:
+        for bad in damaged if repair else ():
             bad.replace(folder / DAMAGED)
         resumed = f"Resuming from {path.name}, step {checkpoint.numbers.step}."
         return checkpoint, f"{'; '.join(damaged.values())}. {resumed}"

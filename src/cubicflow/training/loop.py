@@ -189,7 +189,7 @@ def train_to_the_end(
     state.refresh()
 
     flow.train()
-    rows, held_out = rows.on(processes.device), None if held_out is None else held_out.on(processes.device)
+    rows, held_out = rows.on(processes.device), None if held_out is None else held_out.fixed_on(processes.device)
     batch_size = config.batch_size or 1
     order = Order(batch_size, config.seed, processes.rank, processes.size)
     batches = endless(rows, order, state.step)

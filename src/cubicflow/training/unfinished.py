@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, restored
-from cubicflow.training.checkpoint import NEWEST, PREVIOUS, Checkpoint, DamagedCheckpointError, read_checkpoint
+from cubicflow.training.checkpoint import NEWEST, Checkpoint, DamagedCheckpointError, load_checkpoint
 from cubicflow.training.run_folder import LOCK_FILE
 
 BEST = "best."  # prefix of the best weights' names in a checkpoint
@@ -78,11 +78,10 @@ def is_training(folder: Path) -> bool:
 
 def _newest(folder: Path) -> Checkpoint:
     """Return the newest intact checkpoint. Raises FlowFileError if there is none."""
-    problem = "there is no model and no checkpoint yet; wait for the first checkpoint"
-    for name in (NEWEST, PREVIOUS):
-        if (folder / name).exists():
-            try:
-                return read_checkpoint(folder / name)
-            except DamagedCheckpointError as error:
-                problem = str(error)
-    raise FlowFileError(folder, problem)
+    try:
+        checkpoint, _ = load_checkpoint(folder, repair=False)
+    except DamagedCheckpointError as error:
+        raise FlowFileError(folder, str(error)) from None
+    if checkpoint is None:
+        raise FlowFileError(folder, "there is no model and no checkpoint yet; wait for the first checkpoint")
+    return checkpoint
