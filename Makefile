@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-core oldest docs soak wheel sanitize lint types contracts page unit clean
 
 demo: $(STAMP)
-	MPLBACKEND=Agg $(BIN)/python -m cubicflow.demo
+	MPLBACKEND=Agg $(BIN)/python examples/portrait.py
 
 # The type checker takes one core for most of a minute, so it runs beside the tests.
 test: lint contracts page

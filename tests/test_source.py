@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from cubicflow import distributions, transforms
 
 SOURCE = Path(cubicflow.__file__).parent
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+OF_OTHER_PROGRAMS = {"--head", "--upgrade", "--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
 CONTRACTS = {"Base", "Transform"}
 CONTAINERS = {"Compose", "Inverse", "MultiScale"}  # other code walks through them
 
@@ -38,6 +41,30 @@ def test_nobody_asks_for_the_class_of_a_layer_or_of_a_base() -> None:
         for name in sorted(names & (parts - defined_in(tree)))
     ]
     assert found == []
+
+
+def test_only_the_command_line_knows_its_options() -> None:
+    """Messages carry the arguments of functions, and the command line shows them as options."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{line} {option}"
+        for path, tree in TREES.items()
+        if path.parent.name != "cli"
+        for line, text in texts_in(tree)
+        for option in OPTION.findall(text)
+        if option not in OF_OTHER_PROGRAMS
+    ]
+    assert found == []
+    assert [*texts_in(ast.parse('"""a --b"""\ndef f():\n  """--c"""\n  return f"--dd {1}"'))] == [(4, "--dd ")]
+
+
+def texts_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the value of every string but docstrings."""
+    docstrings = {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            yield node.lineno, node.value
 
 
 def asked_classes(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from cubicflow.advice import AdvisedError
+
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}", re.DOTALL)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system that cannot lock files
 
@@ -28,12 +30,8 @@ class InUseError(RuntimeError):
     """Another process holds a lock. The message names that process."""
 
 
-class OutputError(ValueError):
-    """A file cannot be written. ``option`` is the option of a command that allows it, or None."""
-
-    def __init__(self, message: str, option: str | None = None) -> None:
-        super().__init__(message)
-        self.option = option
+class OutputError(AdvisedError, ValueError):
+    """A file cannot be written. The message says what to do."""
 
 
 @contextmanager
@@ -109,7 +107,8 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
                     if len(new) > 1 and not temporary.exists():
                         path.unlink(missing_ok=True)
                 elif os.path.lexists(old[path]):
-                    old[path].replace(path)
+                    with suppress(OSError):  # an old file that cannot be restored keeps its temporary name
+                        old[path].rename(path)
             raise
         for aside in old.values():
             aside.unlink(missing_ok=True)
@@ -165,7 +164,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise OutputError(f"{path} is a folder; give the name of a file")
     if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists already; choose another name, or replace it", "--overwrite")
+        raise OutputError(f"{path} exists already; choose another name, or replace it", overwrite=True)
     if not path.parent.is_dir():
         raise OutputError(f"{path}: there is no folder {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, ClassVar, Protocol
+from typing import IO, Any, ClassVar, Protocol
 
 from cubicflow.files import InUseError, check_plain, named_when_complete, take_lock, write_atomically
 
@@ -115,8 +115,8 @@ class OwnedFolder(ABC):
         """Return whether a file of this name belongs to the marker."""
 
     @abstractmethod
-    def refusal(self, problem: str, option: str | None = None) -> Exception:
-        """Return an error about this folder. ``option`` is the option of a command for the last advice."""
+    def refusal(self, problem: str, **arguments: Any) -> Exception:
+        """Return an error about this folder. ``arguments`` are those of the last advice, as in :class:`Advice`."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
@@ -166,8 +166,9 @@ class OwnedFolder(ABC):
             return False
         if not (resume or overwrite):
             raise self.refusal(
-                f"already holds a {self.what}: continue it with resume (--resume), start over with overwrite "
-                "(--overwrite), or choose another folder"
+                f"already holds a {self.what}; choose another folder, or continue or replace the {self.what}",
+                resume=True,
+                overwrite=True,
             )
         if foreign and not self.shared:
             raise self.refusal(

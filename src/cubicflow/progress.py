@@ -6,6 +6,7 @@ A function that takes a while has an argument ``progress``: False, True, or a fu
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -41,18 +42,25 @@ class Progress:
 
 
 class PlainLines(Progress):
-    """Lines for a function ``write``: one for each validation, or for each logged step if there is no validation."""
+    """Lines for a function ``write``: one for each validation, or for each logged step if there is no validation.
 
-    def __init__(self, write: Callable[[str], object], *, validates: bool) -> None:
+    Between two lines there are at least ``pause`` seconds.
+    """
+
+    def __init__(self, write: Callable[[str], object], *, validates: bool = False, pause: float = 0.0) -> None:
         self.write = write
         self.validates = validates
+        self.pause = pause
+        self.shown = time.monotonic()
 
     def update(self, done: float, metrics: Mapping[str, Any]) -> None:
         if not self.validates or "validation_loss" in metrics:
             self.show(done, texts_of(done, metrics))
 
     def show(self, done: float, texts: Mapping[str, str]) -> None:  # noqa: ARG002 - the texts say how much is left
-        self.notify(GAP.join(texts.values()))
+        if time.monotonic() - self.shown >= self.pause:
+            self.shown = time.monotonic()
+            self.notify(GAP.join(texts.values()))
 
     def notify(self, text: str) -> None:
         self.write(text)
@@ -88,14 +96,38 @@ class LiveLine(Progress):
         self.bar.stop()
 
 
-def make_progress(progress: bool | Callable[[str], object], *, validates: bool) -> Progress:
-    """Return the display of a fit: a live line in a terminal if rich is installed, else plain lines."""
+class PieceProgress:
+    """Number of finished pieces of work, such as blocks of rows, and the remaining time.
+
+    Args:
+        display: where to show them.
+        what: the name of a piece.
+        number: the number of all pieces.
+        before: the number of pieces that an earlier call finished.
+    """
+
+    def __init__(self, display: Progress, what: str, number: int, before: int = 0) -> None:
+        self.display, self.what, self.number, self.before = display, what, number, before
+        self.began = time.monotonic()
+
+    def update(self, done: int) -> None:
+        """Show that so many pieces are finished, those of an earlier call included."""
+        seconds = (time.monotonic() - self.began) / (done - self.before) * (self.number - done)
+        counted = f"{self.what} {done:,} of {self.number:,}"
+        self.display.show(done / self.number, {self.what: counted, "left": f"{clock(seconds)} left"})
+
+
+def make_progress(progress: bool | Callable[[str], object], *, validates: bool = False, pause: float = 0.0) -> Progress:
+    """Return a display: a live line in a terminal if rich is installed, else plain lines.
+
+    ``pause`` is the time between two lines on standard error, in seconds. A function gets all lines.
+    """
     if progress is False:
         return Progress()
     if progress is True and sys.stderr.isatty():
         with suppress(ImportError):  # rich is optional
             return LiveLine()
-    return PlainLines(line_writer(progress), validates=validates)
+    return PlainLines(line_writer(progress), validates=validates, pause=pause if progress is True else 0.0)
 
 
 def line_writer(progress: bool | Callable[[str], object]) -> Callable[[str], object]:

@@ -167,7 +167,8 @@ def test_a_finished_run_is_continued_by_a_new_run_with_start(cubicflow: Command,
     line = line_of(errors)
     assert f"{run} is finished after 4 steps, and its learning rate is 0" in line
     assert "steps was 4, is now 12" in line
-    assert f"--start {run} with another -o" in line
+    assert "start another run in another folder from its weights: " in line
+    assert f", or fit the table with --start {run}" in line
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
     status, output, errors = cubicflow("fit", table, "-o", longer, *SMALL[2:], "--steps", 12, "--start", run)
     assert status == 0, errors

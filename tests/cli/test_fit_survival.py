@@ -46,7 +46,7 @@ def test_an_interrupted_fit_resumes_and_a_second_one_is_refused(tmp_path, kind):
     first.send_signal(signal.SIGINT)
     (tmp_path / "go").touch()
     assert first.wait() == 130, first.log.read_text()
-    assert "saved. To resume:" in first.log.read_text()
+    assert "saved. To resume, run this again with --resume" in first.log.read_text()
     assert "--resume" in first.log.read_text()
 
     # Two processes start on the same folder. The one without --resume is refused; the one with --resume continues.

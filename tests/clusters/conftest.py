@@ -18,7 +18,7 @@ __all__ = ["cubicflow"]
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print no progress of a job: on a loaded machine it would mix with the messages that a test counts."""
-    monkeypatch.setattr("cubicflow.cli.engine_options.SECONDS_BETWEEN_LINES", math.inf)
+    monkeypatch.setattr("cubicflow.clusters.jobs.PAUSE", math.inf)
 
 
 @pytest.fixture(scope="session")

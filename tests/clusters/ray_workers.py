@@ -14,9 +14,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from cubicflow.clusters.blocks import Block
+from cubicflow.clusters.blocks import Block, Outcome
 from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.outcomes import Outcome
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -17,7 +17,7 @@ from tests.helpers.command_line import Command
 from tests.helpers.forks import KILLED, die_at, forked
 from tests.helpers.processes import start, wait_until
 
-from cubicflow.clusters import sample_files, score_files
+from cubicflow.clusters import sample_files, score_files, stores
 from cubicflow.clusters.job_folder import JOB, LOCK, JobFolder
 from cubicflow.clusters.stores import StoreFiles
 from cubicflow.owned_folder import LocalFiles
@@ -232,12 +232,12 @@ def test_a_pipe_among_the_inputs(model: FittedTable, tmp_path: Path) -> None:
 def held(model: FittedTable, folder: Path, begun: Path, ended: Path) -> None:
     """Draw rows, and wait after the first block until a file exists."""
 
-    def report(done: int, blocks: int) -> None:
+    def wait(_: str) -> None:
         begun.touch()
         while not ended.exists():
             threading.Event().wait(0.01)
 
-    draw(model, folder, report=report)
+    draw(model, folder, progress=wait)
 
 
 def test_two_processes_in_one_folder(
@@ -290,13 +290,13 @@ def test_a_replaced_job_stops(model: FittedTable, tmp_path: Path) -> None:
     store, place = fsspec.filesystem("memory"), "memory://shared-jobs"
     draw(model, tmp_path / "second", seed=2)
 
-    def replace(done: int, blocks: int) -> None:
-        if done == 1:
+    def replace(line: str) -> None:
+        if line.startswith("block 1 of 2"):
             draw(model, place, seed=2, overwrite=True)
 
     try:
         with pytest.raises(TableError, match="holds a job that replaced this one; choose another"):
-            draw(model, place, report=replace)
+            draw(model, place, progress=replace)
         found = {path.rpartition("/")[2]: store.cat_file(path) for path in store.ls("/shared-jobs", detail=False)}
         assert {name: found[name] for name in (FIRST, SECOND)} == parts(tmp_path / "second")
         assert sorted(found) == LEFT
@@ -336,6 +336,26 @@ def test_two_jobs_that_start_at_once_in_a_store(model: FittedTable, monkeypatch:
         assert store.cat_file(f"/new-jobs/{JOB}") == before
     finally:
         store.rm("/new-jobs", recursive=True)
+
+
+def test_a_store_that_cannot_refuse_a_second_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's own stores replace a file. The job that is replaced sees another description when it reads its own."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setattr("cubicflow.clusters.stores.can_create", lambda _: False)
+    first, second = StoreFiles("memory://plain-jobs"), StoreFiles("memory://plain-jobs")
+    upload = stores.upload
+
+    def late(store: Any, path: str, content: bytes) -> None:
+        upload(store, path, content)
+        if content == b"first":
+            assert second.create(JOB, b"second")
+
+    monkeypatch.setattr("cubicflow.clusters.stores.upload", late)
+    try:
+        assert not first.create(JOB, b"first")
+        assert first.open(JOB).read() == b"second"
+    finally:
+        fsspec.filesystem("memory").rm("/plain-jobs", recursive=True)
 
 
 def test_parts_of_one_job_name_the_job(whole: Path) -> None:

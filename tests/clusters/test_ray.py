@@ -22,7 +22,7 @@ from .ray_workers import DeadlyFolder, FullFolderOfAWorker, cluster, killed_at
 pytestmark = pytest.mark.filterwarnings("ignore")  # ignore the warnings of Ray's own code
 
 SMALL_BLOCKS = 20
-PROGRESS = re.compile(r"block [\d,]+ of [\d,]+, \d+:\d\d left")
+PROGRESS = re.compile(r"block [\d,]+ of [\d,]+  \d+:\d\d left")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_samples_by_other_numbers_of_workers(
 def test_a_function_of_batches(ray: Any, scene: Scene) -> None:
     """Call the scorer as a user's own Ray pipeline does.
 
-    Soak only: a new worker imports torch. test_blocks.py calls the scorer, and the engine uses ``map_batches`` too.
+    Soak only: a new worker imports torch. test_blocks.py calls the scorer.
     """
     rows = ray.data.from_arrow(scene.rows)
     how = {"batch_format": "pyarrow", "batch_size": 100, "concurrency": 1}

@@ -18,7 +18,7 @@ from tests.helpers.command_line import Command
 
 from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.works import SampleWork
+from cubicflow.clusters.tasks import SampleTask
 from cubicflow.tables import TableError
 from cubicflow.tables.read.fetched import with_limited_retries
 
@@ -206,9 +206,9 @@ def test_packages_that_a_url_needs(
 
 def test_a_folder_that_a_worker_does_not_see(scene: Scene, tmp_path: Path) -> None:
     """On another machine the same path is another folder, which has no job."""
-    outcome = SampleWork(scene.model("columns"), JobFolder(str(tmp_path)), seed=0)(Block(0, 0, 5))
-    assert outcome.refused is not None
-    assert "can see; give a path that all workers share" in outcome.refused[0]
+    error = SampleTask(scene.model("columns"), JobFolder(str(tmp_path)), seed=0)(Block(0, 0, 5))
+    assert isinstance(error, TableError)
+    assert "can see; give a path that all workers share" in str(error)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cubicflow.progress import LiveLine, PlainLines, line_writer, make_progress, texts_of
+from cubicflow.progress import LiveLine, PieceProgress, PlainLines, line_writer, make_progress, texts_of
 
 METRICS = {
     "step": 12_345,
@@ -66,3 +66,22 @@ def test_lines_go_to_a_function() -> None:
     assert lines == [EVERYTHING]
     with pytest.raises(TypeError, match="progress must be True, False or a function of a line, got 'loud'"):
         make_progress("loud", validates=False)
+
+
+def test_lines_of_a_log_pause(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the third piece, 12 seconds are over and seven pieces are left, of which each takes 4 seconds."""
+    now = [0.0]
+    monkeypatch.setattr("cubicflow.progress.time.monotonic", lambda: now[0])
+    shown = PieceProgress(make_progress(True, pause=10.0), "block", 110, before=100)
+    for done in range(101, 106):
+        now[0] += 4.0
+        shown.update(done)
+    assert capsys.readouterr().err == "block 103 of 110  0:28 left\n"
+
+
+def test_a_function_gets_every_line() -> None:
+    lines: list[str] = []
+    shown = PieceProgress(make_progress(lines.append, pause=10.0), "block", 2)
+    for done in (1, 2):
+        shown.update(done)
+    assert [line.split("  ")[0] for line in lines] == ["block 1 of 2", "block 2 of 2"]

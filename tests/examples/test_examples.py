@@ -33,8 +33,9 @@ def run(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
 
 
 def test_every_example_is_tested() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
-    assert all(f'run("{path.stem}")' in text for path in EXAMPLES.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {name for name in names if f'run("{name}")' not in text} == {"portrait"}  # it has a test of its own
 
 
 def test_own_flow_learns_more_than_a_normal(run: Callable[[str], dict[str, Any]]) -> None:

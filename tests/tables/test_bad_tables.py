@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.helpers.options import option_of
 
 from cubicflow.tables import Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.model.flow_encoder import FlowEncoder
@@ -34,9 +35,9 @@ def csv(path: Path, **columns: Any) -> Path:
 def refused(table: Any, option: str | None, **options: Any) -> str:
     with pytest.raises(TableError) as error:
         infer(table, TableOptions(**options))
-    assert error.value.option == option
+    assert option_of(error.value) == option
     assert "\n" not in str(error.value)
-    return str(error.value)
+    return error.value.advice.message
 
 
 # --- whole numbers that are equal in float64 ---

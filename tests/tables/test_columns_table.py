@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from tests.helpers.options import option_of
 
 import cubicflow as cf
 from cubicflow.flows.serialization import FlowFileError
@@ -302,7 +303,7 @@ def test_the_model_follows_from_the_columns_of_a_table(tmp_path: Path) -> None:
     for name, message in (("words", "column 'c' is categorical"), ("atom", "column 'a' is real, but 0 repeats in it")):
         with pytest.raises(TableError, match=message) as refused:
             fit_table(tmp_path / f"{name}.csv", tmp_path / "no", model="flow", **TRAINING)
-        assert refused.value.option == "--model columns"
+        assert option_of(refused.value) == "--model columns"
     fit_table(tmp_path / "reals.csv", tmp_path / "flow", model="flow", say=said.append, steps=2, progress=False)
     assert "by a flow" in said[0]
 

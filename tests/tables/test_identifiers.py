@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.helpers.options import option_of
 
+from cubicflow.cli.as_options import as_options
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.read.table import in_memory
@@ -53,10 +55,10 @@ def test_identifiers_are_left_out_with_one_note() -> None:
     assert roles(found) == dict.fromkeys(IDENTIFIERS, "dropped") | dict.fromkeys(MEASURED, "model")
     (note,) = [note for note in found.notes if "identifier" in note]
     assert all(f"{name!r} (" in note for name in IDENTIFIERS)
-    assert note.endswith("; to model one anyway, keep it with --keep row")
+    assert as_options(note).endswith("; to model one anyway, keep it with --keep row")
     (warning,) = [text for text in found.warnings if "never repeat" in text]
     assert warning.startswith("'income', 'tens': whole numbers that never repeat; ")
-    assert warning.endswith("with --drop income,tens")
+    assert as_options(warning).endswith("with --drop income,tens")
     assert found.gaps == {}  # the gaps of a column that is left out do not count
 
 
@@ -98,7 +100,7 @@ def test_nothing_but_identifiers() -> None:
         TableError, match="nothing is left to model: every column looks like an identifier, 'row'"
     ) as error:
         inferred({"row": IDENTIFIERS["row"], "email": IDENTIFIERS["email"]})
-    assert error.value.option == "--keep row"
+    assert option_of(error.value) == "--keep row"
     with pytest.raises(TableError, match="every column is constant, context, weights or an identifier"):
         inferred({"row": IDENTIFIERS["row"], "one": np.ones(ROWS)})
 

@@ -82,7 +82,7 @@ def test_damaged_newest_checkpoint_falls_back(x, make_flow, run, whole, assert_s
 def test_all_checkpoints_damaged_is_a_clear_error(x, make_flow, run):
     truncate(run / NEWEST)
     truncate(run / PREVIOUS)
-    with pytest.raises(RunFolderError, match=r"no checkpoint in .* can be read.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"no checkpoint in .* can be read.*overwrite=True"):
         fit(make_flow(), x, run=run, resume=True, **SETTINGS)
     assert (run / NEWEST).exists()  # nothing was removed
 

@@ -55,7 +55,7 @@ ALLOWED = ({"best_loss": -1.5},)
 def test_invalid_numbers_in_a_checkpoint_are_refused(x, make_flow, unfinished, numbers):
     for name in (NEWEST, PREVIOUS):
         rewrite(unfinished / name, numbers)
-    with pytest.raises(RunFolderError, match=r"cannot resume: no checkpoint in .* can be read.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"cannot resume: no checkpoint in .* can be read.*overwrite=True"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_sets_no_other_attribute(x, make_flow, unfinished, assert_s
 )
 def test_tensors_that_do_not_fit_the_flow_are_refused(x, make_flow, unfinished, tensors):
     rewrite(unfinished / NEWEST, tensors=tensors)
-    with pytest.raises(RunFolderError, match=r"tensors do not fit this flow.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"tensors do not fit this flow.*overwrite=True"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -89,7 +89,7 @@ def test_tensors_that_are_not_finite_are_refused(x, make_flow, unfinished, start
         return found
 
     rewrite(unfinished / NEWEST, tensors=spoil)
-    with pytest.raises(RunFolderError, match=rf"{start}.* holds invalid numbers.*--overwrite"):
+    with pytest.raises(RunFolderError, match=rf"{start}.* holds invalid numbers.*overwrite=True"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 
@@ -99,7 +99,7 @@ def test_indices_that_are_not_a_permutation_are_refused(x, make_flow, unfinished
         return {**found, name: torch.zeros_like(found[name])}
 
     rewrite(unfinished / NEWEST, tensors=twice)
-    with pytest.raises(RunFolderError, match=r"holds invalid numbers.*--overwrite"):
+    with pytest.raises(RunFolderError, match=r"holds invalid numbers.*overwrite=True"):
         fit(make_flow(), x, run=unfinished, resume=True, **SETTINGS)
 
 

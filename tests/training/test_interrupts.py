@@ -39,7 +39,7 @@ def test_interrupts_save_and_say_how_to_resume(x, make_flow, tmp_path, assert_sa
     settings = {"steps": 18, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
     loss = acting_at(13, lambda: os.kill(os.getpid(), number))
-    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
+    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume, .* with resume=True"):
         fit(make_flow(), x, run=tmp_path / "run", loss=loss, **settings)
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     best_so_far = json.loads((tmp_path / "run" / "config.json").read_text())["result"]
@@ -81,7 +81,7 @@ def test_a_signal_in_the_last_step_is_handled_after_saving(x, make_flow, tmp_pat
             os.kill(os.getpid(), number)
         return negative_log_likelihood(flow, batch)
 
-    with pytest.raises(TrainingInterrupted, match=r"the run is finished and saved. To get its result: .*resume"):
+    with pytest.raises(TrainingInterrupted, match=r"the run is finished and saved. To get its result, .*resume=True"):
         fit(make_flow(), x, run=tmp_path / "run", loss=loss, **settings)
     assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["finished"]
@@ -119,7 +119,7 @@ def in_a_thread(function):
 def test_stop_saves_and_says_how_to_resume(x, make_flow, tmp_path, assert_same, where):
     settings = {"steps": 18, "validate_every": 4, "progress": False}
     whole = fit(make_flow(), x, **settings)
-    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume: .*resume"):
+    with pytest.raises(TrainingInterrupted, match=r"stopped at step 14 and saved. To resume, .* with resume=True"):
         where(lambda: fit(make_flow(), x, run=tmp_path / "run", stop=StopAt(14), **settings))
     assert read_checkpoint(tmp_path / "run" / NEWEST).numbers.step == 14
     resumed = fit(make_flow(), x, run=tmp_path / "run", resume=True, stop=StopAt(19), **settings)

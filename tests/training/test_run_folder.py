@@ -38,7 +38,7 @@ def refused(message, flow, x, run, **settings):
 
 def test_a_run_that_is_there_is_not_overwritten(x, make_flow, run):
     fit(make_flow(), x, run=run, **SETTINGS)
-    refused("already holds a run: continue it with resume .*--resume.*overwrite .*--overwrite", make_flow(), x, run)
+    refused("already holds a run; choose another folder, .* with resume=True or overwrite=True", make_flow(), x, run)
     first = contents(run)
     fit(make_flow(), x, run=run, overwrite=True, seed=1, **SETTINGS)
     assert contents(run)["model.safetensors"] != first["model.safetensors"]
@@ -100,7 +100,7 @@ def test_a_finished_run_says_how_to_train_on(x, make_flow, run, assert_same, tmp
     before = contents(run)
     refused(
         r"is finished after 12 steps, and its learning rate is 0.*steps was 12, is now 24.*start another run "
-        r"from its weights: fit\(cubicflow.load\('.*run'\), ...\) with another folder, or --start .*run with",
+        r"in another folder from its weights: fit\(cubicflow.load\('.*run'\), ...\), or .* with start='.*run'",
         make_flow(), x, run, resume=True, steps=24,
     )  # fmt: skip
     assert contents(run) == before
@@ -291,9 +291,9 @@ def test_a_finished_run_whose_model_is_damaged(x, make_flow, run):
     whole = model.read_bytes()
     for damaged in (whole[:-100], whole[:3], b""):
         model.write_bytes(damaged)
-        refused(r"cannot resume: .*model.safetensors: .*--overwrite", make_flow(), x, run, resume=True)
+        refused(r"cannot resume: .*model.safetensors: .*overwrite=True", make_flow(), x, run, resume=True)
     model.unlink()
-    refused(r"cannot resume: .*model.safetensors: there is no such file.*--overwrite", make_flow(), x, run, resume=True)
+    refused(r"cannot resume: .*model.safetensors: there is no.*overwrite=True", make_flow(), x, run, resume=True)
     make_flow(hidden_features=16).save(run / "other")
     model.write_bytes((run / "other" / "model.safetensors").read_bytes())
     with pytest.raises(RunFolderError, match=r"model.safetensors: the weights do not match config"):
@@ -305,7 +305,7 @@ def test_a_finished_run_whose_whole_numbers_name_no_column(x, make_flow, run):
     tensors = load_file(run / "model.safetensors")
     name = next(name for name, value in tensors.items() if value.dtype == torch.int64 and value.numel() > 1)
     save_file({**tensors, name: torch.full_like(tensors[name], 2**63 - 1)}, run / "model.safetensors")
-    refused(rf"cannot resume: .*{name} holds invalid numbers.*--overwrite", make_flow(), x, run, resume=True)
+    refused(rf"cannot resume: .*{name} holds invalid numbers.*overwrite=True", make_flow(), x, run, resume=True)
 
 
 def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):
@@ -314,10 +314,10 @@ def test_a_finished_run_whose_result_is_damaged(x, make_flow, run):
     config = json.loads(path.read_text())
     del config["result"]["best_step"], config["result"]["weights"]
     path.write_text(json.dumps(config))
-    refused(r"'result' of .*config.json lacks best_step, weights; .*--overwrite", make_flow(), x, run, resume=True)
+    refused(r"'result' of .*config.json lacks best_step, weights; .*overwrite=True", make_flow(), x, run, resume=True)
     del config["result"]
     path.write_text(json.dumps(config))
-    refused(r"config.json has no section 'result'; .*--overwrite", make_flow(), x, run, resume=True)
+    refused(r"config.json has no section 'result'; .*overwrite=True", make_flow(), x, run, resume=True)
 
 
 def test_a_line_of_metrics_that_is_not_text_is_skipped(x, make_flow, run):

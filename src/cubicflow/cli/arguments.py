@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 SEVERAL = re.compile(r"([^=,]+=[^=,]+)(,\s*[^=,]+=[^=,]+)+")  # a=1,b=2
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that are not None.
+
+    >>> given(steps=100, seed=None)
+    {'steps': 100}
+    """
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:

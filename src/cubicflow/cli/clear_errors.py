@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cubicflow.cli.as_options import as_options
+
 INTERRUPTED = 130  # exit status that shells report for a process ended by Ctrl-C
 REFUSED = 2  # exit status of an invalid command or input
 
@@ -22,7 +24,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interruption:
-        if message := str(interruption):  # a TrainingInterrupted says how to resume
+        if message := _message(interruption):  # a TrainingInterrupted says how to resume
             sys.stderr.write(f"{escaped(message)}\n")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader of standard output, such as head, has closed it
@@ -33,8 +35,11 @@ def clear_errors() -> Iterator[None]:
 
         if not isinstance(error, ValueError | OSError | ImportError | TrainingError):
             raise
-        message = " ".join(str(error).split()) or type(error).__name__
-        if option := getattr(error, "option", None):  # the option that applies the remedy at the end of the message
-            message = f"{message} with {option}"
+        message = " ".join(_message(error).split()) or type(error).__name__
         sys.stderr.write(f"error: {escaped(message)}\n")
         raise SystemExit(REFUSED) from None
+
+
+def _message(error: BaseException) -> str:
+    """Return the message of an error, which may be an advice."""
+    return as_options(error.args[0]) if len(error.args) == 1 else str(error)

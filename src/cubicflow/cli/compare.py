@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -38,15 +37,5 @@ def compare(
         table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))
         result = compare_runs(*models, table, missing)
         say_remarks(table)
-        if result.held_out:
-            say("a model was fitted to this file, so only test rows are compared")
-        say(f"{first}: {result.first}")
-        say(f"{second}: {result.second}")
-        gap = result.difference
-        say(f"difference, second minus first: {gap} over {gap.rows:,} rows")
-        if math.isnan(gap.error):
-            say("at least two rows are needed to say which model is better")
-        elif abs(gap.mean) <= gap.error:
-            say("neither is better: the difference is within the error")
-        else:
-            say(f"{second if gap.mean > 0 else first} is better")
+        for line in result.lines(first, second):
+            say(line)

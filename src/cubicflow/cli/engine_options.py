@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cubicflow.cli.remarks import say_unseen
 from cubicflow.cli.terminal import say
-from cubicflow.progress import clock
 
 if TYPE_CHECKING:
     from cubicflow.clusters import JobResult
-
-SECONDS_BETWEEN_LINES = 10.0
 
 _option = partial(typer.Option, rich_help_panel="Many rows")
 Engine = Annotated[
@@ -57,34 +52,7 @@ def refuse(engine: str, **given: Any) -> None:
             raise ValueError(f"--{name.replace('_', '-')} cannot be combined with --engine {engine}; leave it out")
 
 
-class BlockProgress:
-    """Print the finished blocks and the remaining time on standard error, at most every ten seconds."""
-
-    def __init__(self) -> None:
-        self.began = self.said = time.monotonic()
-        self.before: int | None = None  # blocks that were finished when the first call came
-
-    def __call__(self, done: int, blocks: int) -> None:
-        """Take the number of finished blocks, and the number of all blocks."""
-        now = time.monotonic()
-        if self.before is None:
-            self.before = done - 1
-        if now - self.said < SECONDS_BETWEEN_LINES or done == blocks:
-            return
-        self.said = now
-        left = (now - self.began) / (done - self.before) * (blocks - done)
-        say(f"block {done:,} of {blocks:,}, {clock(left)} left", err=True)
-
-
-def say_job(result: JobResult, kept: str | None) -> None:
+def say_job(result: JobResult, kept: str | None = None) -> None:
     """Print the notes of a job on standard error. ``kept`` is the file that lists skipped files and rows."""
-    for note in result.notes:
-        say(f"note: {note}", err=True)
-    if result.before:
-        say(f"note: {result.before:,} of {result.blocks:,} blocks were finished in an earlier run", err=True)
-    say_unseen(result.unseen)
-    if result.skipped:
-        files = sum(each.first is None for each in result.skipped)
-        rows = sum((each.last or 0) - each.first + 1 for each in result.skipped if each.first is not None)
-        counts = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((files, "file"), (rows, "row")) if n]
-        say(f"warning: skipped {' and '.join(counts)}, see {kept}; the first: {result.skipped[0]}", err=True)
+    for line in result.lines(kept):
+        say(line, err=True)

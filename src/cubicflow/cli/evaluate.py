@@ -10,7 +10,6 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
-    BlockProgress,
     BlockRows,
     Engine,
     OnError,
@@ -53,7 +52,6 @@ def evaluate(
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.run.scored_parts import score_parts
-        from cubicflow.tables.run.verdict import Score, score_lines, score_warnings
 
         job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
         blockwise = job_options(engine, **job)
@@ -72,33 +70,20 @@ def evaluate(
             refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
             fitted = FittedTable.load(run, "cpu")
             options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
-            options["report"] = BlockProgress()
+            options["progress"] = True
             scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
             if result.skipped and skipped is not None:
-                write_skipped(skipped, result)
-            result.unseen.clear()  # say_unseen prints the counts below, as without an engine
+                write_skipped(skipped, result.skipped)
             say_job(result, skipped)
-        whole = scored.whole
-        if not whole.model.rows:
+        whole = scored.whole.model
+        if not whole.rows:
             raise ValueError(f"{data}: the table has no complete rows; give at least one row without missing values")
-        if not whole.model.weight:
+        if not whole.weight:
             raise ValueError(f"{data}: every row has weight 0, so there is no mean; give some rows a positive weight")
         say_unseen(scored.unseen)
-        width = max(len(column.name) for column in fitted.schema.columns)
-        for column in fitted.schema.columns:
-            say(f"  {column.name:<{width}}  {column.describe()}")
-        if is_source:
-            say("this is the file that the model was fitted to; only its test rows are new to the model")
-            for name, part in scored.parts.items():
-                say(f"{name:<10} log likelihood {part.model} over {part.model.rows:,} rows")
-            new = scored.parts["test"]
-            trained: Score | None = scored.parts["train"]
-        else:
-            say(f"log likelihood {whole.model} over {whole.model.rows:,} rows")
-            new, trained = whole, None
-        for line in (*score_lines(new, trained), str(scored.used)):
+        for line in (*fitted.schema.lines(), *scored.lines(is_source=is_source)):
             say(line)
-        for warning in score_warnings(new, trained):
+        for warning in scored.warnings(is_source=is_source):
             say(f"warning: {warning}", err=True)
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.arguments import names, pairs, ranges
+from cubicflow.cli.arguments import given, names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import DATA, Comment, Header, Multiline
 from cubicflow.cli.terminal import say
 from cubicflow.tables.kinds import NAMES
 
-MODEL = ("num_layers", "hidden_features", "num_blocks", "num_bins", "dropout")
 # Options for each panel of the help.
 table_option, model_option, training_option = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Table", "Model", "Training")
@@ -106,11 +104,9 @@ def fit(
 
     Example, with two processes: torchrun --nproc-per-node 2 -m cubicflow fit penguins.csv -o run
     """
-    given = {name: value for name, value in locals().items() if value is not None}
     with clear_errors():
         from cubicflow.tables import Reading, TableOptions, fit_table
         from cubicflow.tables.run.verdict import score_lines, score_warnings
-        from cubicflow.training import TrainingConfig
 
         options = TableOptions(
             kinds=pairs("--type", kind or []),
@@ -122,8 +118,26 @@ def fit(
             keep=names(keep or []),
             missing=missing,
         )
-        settings = {name: given[name] for name in MODEL if name in given}
-        training = {field.name: given[field.name] for field in fields(TrainingConfig) if field.name in given}
+        settings = given(
+            num_layers=num_layers,
+            hidden_features=hidden_features,
+            num_blocks=num_blocks,
+            num_bins=num_bins,
+            dropout=dropout,
+        )
+        training = given(
+            steps=steps,
+            time_budget=time_budget,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            validate_every=validate_every,
+            patience=patience,
+            precision=precision,
+            device=device,
+            seed=seed,
+            checkpoint_seconds=checkpoint_seconds,
+        )
         more: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
         more |= {"split": split, "start": start, "constraints": constraint or []}
         more["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
@@ -131,9 +145,8 @@ def fit(
         if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
             return
         schema = result.fitted.schema
-        width = max(len(column.name) for column in schema.columns)
-        for column in schema.columns:
-            say(f"  {column.name:<{width}}  {column.describe()}")
+        for line in schema.lines():
+            say(line)
         say(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
         for line in (*score_lines(result.score, result.train), str(result.used)):
             say(line)

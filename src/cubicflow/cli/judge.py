@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cubicflow.advice import Advice
 from cubicflow.cli.arguments import names
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import Comment, Device, Header, Multiline
@@ -86,7 +87,7 @@ def judge(
             options["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
             found = judge_files(first, second, train, **options)
         for note in found.notes:
-            say(f"note: {note}", err=True)
+            say(Advice.after("note: ", note), err=True)
         if found.closeness is None:
             say("note: to look for copies of training rows, give the training rows with --train", err=True)
         if output == STANDARD_OUTPUT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cubicflow.advice import Advice
 from cubicflow.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def say_ignored(schema: Schema, table: Table) -> None:
 def say_remarks(table: Table) -> None:
     """Print notes on how a table was read, such as the number of its empty lines. The rows must have been read."""
     for remark in table.remarks:
-        say(f"note: {remark}", err=True)
+        say(Advice.after("note: ", remark), err=True)
 
 
 def say_unseen(counts: Mapping[str, int]) -> None:

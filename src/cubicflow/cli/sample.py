@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from cubicflow.advice import Advice
 from cubicflow.cli.arguments import conditions
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
-    BlockProgress,
     BlockRows,
     Engine,
     Resume,
@@ -76,8 +76,8 @@ def sample(
             from cubicflow.clusters import sample_files
 
             options |= {"given": required, "temperature": temperature, "seed": seed, "overwrite": overwrite}
-            options |= {"device": device, "report": BlockProgress()}
-            say_job(sample_files(fitted, number, output, **options, **blockwise), None)
+            options |= {"device": device, "progress": True}
+            say_job(sample_files(fitted, number, output, **options, **blockwise))
             return
         options["say"] = _say
         samples = fitted.sample_batches(number, required, temperature, seed, **options)
@@ -86,4 +86,4 @@ def sample(
 
 
 def _say(text: str) -> None:
-    say(f"note: {text}", err=True)
+    say(Advice.after("note: ", text), err=True)

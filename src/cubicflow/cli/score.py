@@ -10,7 +10,6 @@ import typer
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.engine_options import (
     Address,
-    BlockProgress,
     BlockRows,
     Engine,
     Keys,
@@ -78,9 +77,10 @@ def score(
 
             refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
             options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
-            options |= {"overwrite": overwrite, "device": device, "report": BlockProgress()}
+            options |= {"overwrite": overwrite, "device": device, "progress": True}
             result = score_files(run, data, output, **options, **blockwise)
             say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
+            say_unseen(result.unseen)
             return
         from cubicflow.tables import FittedTable, open_table
         from cubicflow.tables.run.output import check_output, write_rows

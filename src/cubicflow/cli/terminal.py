@@ -6,6 +6,8 @@ import unicodedata
 
 import typer
 
+from cubicflow.cli.as_options import as_options
+
 # Unicode categories of characters that control a terminal or the direction of text: controls, formats, surrogates, and
 # line and paragraph separators.
 ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -23,5 +25,5 @@ def escaped(text: str) -> str:
 
 
 def say(line: object, *, err: bool = False) -> None:
-    """Write one line to standard output, or to standard error."""
-    typer.echo(escaped(str(line)), err=err)
+    """Write one line, which may be an advice, to standard output, or to standard error."""
+    typer.echo(escaped(as_options(line)), err=err)

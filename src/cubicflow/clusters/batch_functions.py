@@ -16,7 +16,7 @@ import torch
 
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
 from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.works import SampleWork
+from cubicflow.clusters.tasks import SampleTask
 from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
 from cubicflow.tables.table_error import TableError
 
@@ -108,8 +108,8 @@ class TableSampler(_OnWorkers):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Draw the rows of the blocks in the batch."""
-        work = SampleWork(self.model(), JobFolder("."), self.seed, **self.settings)
-        return pa.concat_tables([work.rows(Block(**row), []) for row in batch.to_pylist()])
+        task = SampleTask(self.model(), JobFolder("."), self.seed, **self.settings)
+        return pa.concat_tables([task.rows(Block(**row), []) for row in batch.to_pylist()])
 
 
 def block_table(rows: int, size: int = BLOCK_ROWS) -> pa.Table:

@@ -1,6 +1,6 @@
 """Engines that run blocks: threads of this process, or the workers of a Ray cluster.
 
-An engine takes a work and blocks, and yields outcomes in any order, as soon as they are ready. The engine does not
+An engine takes a task and blocks, and yields outcomes in any order, as soon as they are ready. The engine does not
 change the results: on a CPU every worker uses one thread of torch, because two threads may round a matrix product
 differently.
 """
@@ -16,20 +16,20 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from cubicflow.arguments import unknown_name
-from cubicflow.clusters.blocks import Block
-from cubicflow.clusters.outcomes import Outcome
-from cubicflow.clusters.works import Work
+from cubicflow.clusters.blocks import Block, Outcome
+from cubicflow.clusters.tasks import Task
 from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
 
 ENGINES = ("local", "ray")
-Run = Callable[[Work, Sequence[Block]], Generator[Outcome, None, None]]
+Result = Outcome | TableError  # a TableError is returned, not raised: an engine would wrap it in an error of its own
+Run = Callable[[Task, Sequence[Block]], Generator[Result, None, None]]
 
 
 def open_engine(
     name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
 ) -> AbstractContextManager[Run]:
-    """Return a context manager for an engine. An engine is a function that takes a work and its blocks, and yields
+    """Return a context manager for an engine. An engine is a function that takes a task and its blocks, and yields
     outcomes.
 
     Args:
@@ -48,7 +48,7 @@ def open_engine(
         raise TableError(f"the number of workers must be 1 or more, got {workers}")
     if name == "local":
         if address is not None:
-            raise TableError("only a Ray cluster has an address; leave it out, or choose that engine", "--engine ray")
+            raise TableError("only a Ray cluster has an address; leave it out, or choose that engine", engine="ray")
         return _local(workers, device)
     from cubicflow.clusters.ray_engine import on_ray
 
@@ -62,15 +62,15 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
     on_gpu = device is not None and torch.device(device).type == "cuda"
     number = workers or (1 if on_gpu else before)
 
-    def run(work: Work, blocks: Sequence[Block]) -> Generator[Outcome, None, None]:
+    def run(task: Task, blocks: Sequence[Block]) -> Generator[Result, None, None]:
         own = threading.local()
-        packed = pickle.dumps(work)
+        packed = pickle.dumps(task)
 
-        def do(block: Block) -> Outcome:
-            if not hasattr(own, "work"):
-                own.work = pickle.loads(packed)  # noqa: S301 - packed three lines above
-                own.work.place(device)
-            done: Outcome = own.work(block)
+        def do(block: Block) -> Result:
+            if not hasattr(own, "task"):
+                own.task = pickle.loads(packed)  # noqa: S301 - packed three lines above
+                own.task.to(device)
+            done: Result = own.task(block)
             return done
 
         with ThreadPoolExecutor(number) as pool:
@@ -84,11 +84,11 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
 
 
 def _completed(
-    pool: ThreadPoolExecutor, do: Callable[[Block], Outcome], blocks: Sequence[Block], most: int
-) -> Iterator[Outcome]:
+    pool: ThreadPoolExecutor, do: Callable[[Block], Result], blocks: Sequence[Block], most: int
+) -> Iterator[Result]:
     """Yield outcomes as blocks are done, with at most ``most`` blocks submitted at a time."""
     coming = iter(blocks)
-    running: set[Future[Outcome]] = set()
+    running: set[Future[Result]] = set()
     try:
         while True:
             while len(running) < most and (block := next(coming, None)) is not None:

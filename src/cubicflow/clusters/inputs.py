@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cubicflow.clusters.blocks import Block
-from cubicflow.clusters.outcomes import Skipped
+from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
 from cubicflow.tables.arrow_types import without_views
@@ -114,7 +113,7 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
         assert problem is not None  # noqa: S101 - for the type checker
         if not skip:
             raise problem
-        skipped.append(Skipped(shown(file), None, None, str(problem)))
+        skipped.append(Skipped(shown(file), None, None, problem.advice.message))
     if schema is None:
         raise TableError(
             f"{shown(place)}: none of the {len(places)} files can be used; the first error: {skipped[0].reason}"

@@ -16,16 +16,16 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from cubicflow.clusters.blocks import Block, blocks_of
-from cubicflow.clusters.outcomes import JobResult, Outcome
+from cubicflow.clusters.blocks import Block, Outcome, Skipped, blocks_of
 from cubicflow.clusters.stores import below, files_of, is_local, opened, readable_errors, shown, write_whole
 from cubicflow.owned_folder import OwnedFolder
 from cubicflow.tables.table_error import TableError
@@ -72,8 +72,8 @@ class JobFolder(OwnedFolder):
     def owns(self, name: str) -> bool:
         return name == SKIPPED or PART.fullmatch(name) is not None
 
-    def refusal(self, problem: str, option: str | None = None) -> TableError:
-        return TableError(f"{shown(self.place)} {problem}", option)
+    def refusal(self, problem: str, **arguments: Any) -> TableError:
+        return TableError(f"{shown(self.place)} {problem}", **arguments)
 
     def writing(self) -> AbstractContextManager[None]:
         return readable_errors(self.place)
@@ -104,8 +104,8 @@ class JobFolder(OwnedFolder):
         if not isinstance(job, dict):
             raise TableError(
                 f"{below(shown(self.place), JOB)}: this is not the description of a job; choose another folder, or "
-                "start the job again with",
-                "--overwrite",
+                "start the job again",
+                overwrite=True,
             )
         return job
 
@@ -123,13 +123,13 @@ class JobFolder(OwnedFolder):
             self._check_own()
             raise
 
-    def finish(self, result: JobResult) -> None:
+    def finish(self, skipped: Sequence[Skipped]) -> None:
         """Write the list of skipped files and rows, and remove temporary files of killed workers."""
         self._check_own()
         self.tidy()
-        if result.skipped:
+        if skipped:
             with self.writing():
-                self.files.write(SKIPPED, listed_skips(result))
+                self.files.write(SKIPPED, skipped_lines(skipped))
 
     def _started(self, job: dict[str, Any]) -> dict[int, Outcome]:
         """Remove the job in the folder, if there is one, and write the description of this one."""
@@ -148,7 +148,7 @@ class JobFolder(OwnedFolder):
         if different := [words for key, words in NAMED.items() if before.get(key) != now.get(key)]:
             raise self.refusal(
                 f"holds another job, with {' and '.join(different)}; choose another name, or replace that job",
-                "--overwrite",
+                overwrite=True,
             )
         self.digest = hashlib.sha256(self._description()).hexdigest()
         blocks = {part_name(block.number): block for block in blocks_of(job["rows"], job["block_rows"])}
@@ -185,7 +185,7 @@ class JobFolder(OwnedFolder):
                 footer = parquet.read_metadata(stream)
                 about = footer.metadata or {}
                 outcome, digest = Outcome.from_json(about[OUTCOME_KEY]), about[JOB_KEY].decode()
-            except (pa.ArrowException, KeyError, TypeError, ValueError):
+            except (pa.ArrowException, KeyError, ValueError):
                 raise TableError(f"{place}: this file is not a part of this job; remove the file") from None
         problem = None
         if digest != self.digest:
@@ -199,11 +199,11 @@ class JobFolder(OwnedFolder):
         return outcome
 
 
-def listed_skips(result: JobResult) -> bytes:
+def skipped_lines(skipped: Sequence[Skipped]) -> bytes:
     """Return one line of JSON for each skipped file or range of rows."""
-    return "".join(f"{json.dumps(each.to_json())}\n" for each in result.skipped).encode()
+    return "".join(f"{json.dumps(asdict(each))}\n" for each in skipped).encode()
 
 
-def write_skipped(place: str, result: JobResult) -> None:
+def write_skipped(place: str, skipped: Sequence[Skipped]) -> None:
     """Write the skipped files and rows of a job to a file."""
-    write_whole(place, listed_skips(result))
+    write_whole(place, skipped_lines(skipped))

@@ -4,31 +4,80 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from cubicflow.advice import Advice
 from cubicflow.arguments import unknown_name, whole_number
-from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
+from cubicflow.clusters.blocks import BLOCK_ROWS, Block, Outcome, Skipped, blocks_of
 from cubicflow.clusters.engines import Run, open_engine
 from cubicflow.clusters.inputs import Inputs, plan_inputs
 from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.outcomes import JobResult, Outcome
 from cubicflow.clusters.stores import shown
-from cubicflow.clusters.works import EvaluateWork, SampleWork, ScoreWork, Sums, Work
+from cubicflow.clusters.tasks import EvaluateTask, SampleTask, ScoreTask, Task
+from cubicflow.progress import PieceProgress, make_progress
 from cubicflow.seeds import fresh_seed
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.run.scored_parts import ScoredParts
-from cubicflow.tables.run.verdict import Used
-from cubicflow.tables.schema.split import PARTS
+from cubicflow.tables.run.scored_parts import ScoredParts, ScoreSums
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")
-Report = Callable[[int, int], None]  # takes the number of finished blocks, and the number of all blocks
+PAUSE = 10.0  # seconds between two lines of progress
+
+
+@dataclass
+class JobResult:
+    """The result of a finished job.
+
+    Attributes:
+        rows: the number of rows drawn, or of rows scored or skipped.
+        blocks: the number of blocks.
+        before: the number of blocks that were done before this call.
+        unseen: for each column, the number of cells with a value that no training row had.
+        skipped: the skipped files and rows.
+        notes: messages for the user.
+
+    >>> result = JobResult.of([Outcome(1, 50, {"kind": 2}), Outcome(0, 100, {"kind": 1})], before=1)
+    >>> result.rows, result.blocks, dict(result.unseen)
+    (150, 2, {'kind': 3})
+    """
+
+    rows: int
+    blocks: int
+    before: int
+    unseen: Counter[str]
+    skipped: list[Skipped]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome], before: int, skipped: Iterable[Skipped] = ()) -> JobResult:
+        """Combine the outcomes of all blocks, in the order of their numbers."""
+        ordered = sorted(outcomes, key=lambda outcome: outcome.block)
+        unseen: Counter[str] = Counter()
+        for outcome in ordered:
+            unseen.update(outcome.unseen)
+        aside = [*skipped, *(each for outcome in ordered for each in outcome.skipped)]
+        notes = list(dict.fromkeys(note for outcome in ordered for note in outcome.notes))
+        return cls(sum(outcome.rows for outcome in ordered), len(ordered), before, unseen, aside, notes)
+
+    def lines(self, kept: str | None) -> list[str]:
+        """Return what a user should know. ``kept`` is the file that lists the skipped files and rows."""
+        lines: list[str] = [Advice.after("note: ", note) for note in self.notes]
+        if self.before:
+            lines.append(f"note: {self.before:,} of {self.blocks:,} blocks were finished in an earlier run")
+        if self.skipped:
+            files = sum(each.first is None for each in self.skipped)
+            rows = sum((each.last or 0) - each.first + 1 for each in self.skipped if each.first is not None)
+            counts = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((files, "file"), (rows, "row")) if n]
+            lines.append(f"warning: skipped {' and '.join(counts)}, see {kept}; the first: {self.skipped[0]}")
+        return lines
 
 
 def score_files(
@@ -45,7 +94,7 @@ def score_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> JobResult:
     """Score every row of the Parquet files at ``data``. Write the scores to a folder of Parquet parts, in row order.
@@ -62,7 +111,8 @@ def score_files(
         overwrite: replace the job in the output folder.
         engine: ``"local"`` or ``"ray"``; ``how`` has the further arguments of
             :func:`~cubicflow.clusters.engines.open_engine`.
-        report: a function that is called after every block, with the number of finished blocks and of all blocks.
+        progress: whether to show the number of finished blocks and the remaining time on standard error, or a function
+            that is called with a line after every block.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -84,12 +134,12 @@ def score_files(
         options |= {"unseen": unseen, "on_error": on_error}
         folder = JobFolder(output)
         skip = on_error == "skip"
-        work = ScoreWork(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
+        task = ScoreTask(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
         # Score no rows: this raises for columns that differ from the fitted table and for unknown options, before
         # anything is written.
         list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
-        job = _described(work, inputs.rows, block_rows, options, inputs)
-        return _to_folder(work, folder, job, start, report, resume=resume, overwrite=overwrite)
+        job = _described(task, inputs.rows, block_rows, options, inputs)
+        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
 
 
 def sample_files(
@@ -106,7 +156,7 @@ def sample_files(
     resume: bool = False,
     overwrite: bool = False,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> JobResult:
     """Draw ``number`` rows, and write them to a folder of Parquet parts.
@@ -116,7 +166,7 @@ def sample_files(
 
     Args:
         given, temperature, complete, constraints: as in :meth:`cubicflow.tables.FittedTable.sample`.
-        run, output, block_rows, resume, overwrite, engine, report: as in :func:`score_files`.
+        run, output, block_rows, resume, overwrite, engine, progress: as in :func:`score_files`.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet
     >>> from cubicflow.tables import fit_table
@@ -135,11 +185,11 @@ def sample_files(
         if seed is None:
             seed = _noted_seed(folder) if resume else None
         seed = fresh_seed() if seed is None else seed
-        work = SampleWork(model, folder, seed, given, temperature, complete, tuple(constraints))
+        task = SampleTask(model, folder, seed, given, temperature, complete, tuple(constraints))
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
-        work.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
-        job = {**_described(work, number, block_rows, options), "seed": seed}
-        return _to_folder(work, folder, job, start, report, resume=resume, overwrite=overwrite)
+        task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
+        job = {**_described(task, number, block_rows, options), "seed": seed}
+        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
 
 
 class Evaluated(NamedTuple):
@@ -159,7 +209,7 @@ def evaluate_files(
     on_error: str = "stop",
     block_rows: int = BLOCK_ROWS,
     engine: str = "local",
-    report: Report | None = None,
+    progress: bool | Callable[[str], object] = False,
     **how: Any,
 ) -> Evaluated:
     """Return the mean log likelihood of all rows of Parquet files, and of the training, validation and test rows.
@@ -180,22 +230,18 @@ def evaluate_files(
     with open_engine(engine, **how) as start:
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
-        work = EvaluateWork(model, inputs, missing, unseen, on_error == "skip")
-        columns = len(work.columns())
-        outcomes = _outcomes(start, work, list(blocks_of(inputs.rows, block_rows)), report)
+        task = EvaluateTask(model, inputs, missing, unseen, on_error == "skip")
+        outcomes = _outcomes(start, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
-        sums = Sums()
+        sums = ScoreSums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
             sums.join(outcome.found)
-        parts = {name: part.result() for name, part in zip(PARTS, sums.parts, strict=True)}
-        used = Used(sums.read, sums.whole.rows, columns, sums.gaps)
-        scored = ScoredParts(sums.whole.result(), parts, used, job.unseen)
-        return Evaluated(scored, inputs.fingerprint() == model.fingerprint, job)
+        return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 
 def _check_on_error(on_error: str) -> None:
     if on_error not in ON_ERROR:
-        raise TableError(f"on_error must be stop or skip, got {on_error!r}", "--on-error")
+        raise TableError(f"on_error must be stop or skip, got {on_error!r}")
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:
@@ -204,13 +250,13 @@ def _model(run: str | Path | FittedTable) -> FittedTable:
 
 
 def _described(
-    work: Work, rows: int, block_rows: int, options: dict[str, Any], inputs: Inputs | None = None
+    task: Task, rows: int, block_rows: int, options: dict[str, Any], inputs: Inputs | None = None
 ) -> dict[str, Any]:
     """Return the description of a job. Two jobs with the same description write the same parts."""
     next(blocks_of(rows, block_rows))  # raises for a block size below 1
     return {
-        "task": work.name,
-        "run": digest(work.model),
+        "task": task.name,
+        "run": digest(task.model),
         "inputs": None if inputs is None else inputs.to_json(),
         "rows": rows,
         "block_rows": block_rows,
@@ -236,11 +282,11 @@ def _noted_seed(folder: JobFolder) -> int | None:
 
 
 def _to_folder(
-    work: ScoreWork | SampleWork,
+    task: ScoreTask | SampleTask,
     folder: JobFolder,
     job: dict[str, Any],
     start: Run,
-    report: Report | None,
+    progress: bool | Callable[[str], object],
     *,
     resume: bool,
     overwrite: bool,
@@ -248,15 +294,20 @@ def _to_folder(
     """Run the blocks that are not done yet, and return the result of the whole job."""
     with folder.begin(job, resume=resume, overwrite=overwrite) as done:
         blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
-        skipped = work.inputs.skipped if isinstance(work, ScoreWork) else ()
-        outcomes = _outcomes(start, work, blocks, report, before=len(done))
+        skipped = task.inputs.skipped if isinstance(task, ScoreTask) else ()
+        outcomes = _outcomes(start, task, blocks, progress, before=len(done))
         result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
-        folder.finish(result)
+        folder.finish(result.skipped)
         return result
 
 
 def _outcomes(
-    start: Run, work: Work, blocks: Sequence[Block], report: Report | None, *, before: int = 0
+    start: Run,
+    task: Task,
+    blocks: Sequence[Block],
+    progress: bool | Callable[[str], object],
+    *,
+    before: int = 0,
 ) -> list[Outcome]:
     """Return the outcomes of all blocks. ``before`` is the number of blocks that an earlier call finished.
 
@@ -264,9 +315,11 @@ def _outcomes(
     until the garbage collector runs, possibly in one of the workers.
     """
     found: list[Outcome] = []
-    with closing(start(work, blocks)) as outcomes:
-        for outcome in outcomes:
-            found.append(outcome.check())
-            if report is not None:
-                report(before + len(found), before + len(blocks))
+    with closing(make_progress(progress, pause=PAUSE)) as display, closing(start(task, blocks)) as results:
+        shown = PieceProgress(display, "block", before + len(blocks), before)
+        for result in results:
+            if isinstance(result, TableError):
+                raise result
+            found.append(result)
+            shown.update(before + len(found))
     return found

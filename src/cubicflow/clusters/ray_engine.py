@@ -1,8 +1,7 @@
-"""The Ray engine: blocks run on the workers of a Ray cluster, through Ray Data.
+"""The Ray engine: blocks run on the actors of a Ray cluster.
 
-A dataset of blocks goes through ``map_batches`` with a pool of actors. An actor holds the model, reads the rows of its
-block and writes the block's part, so rows never pass through Ray's object store. If an actor dies, Ray restarts it and
-gives its block to another actor.
+An actor holds the model, reads the rows of its block and writes the block's part, so rows never pass through Ray's
+object store. If an actor dies, Ray restarts it, and the new actor does the block again.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from cubicflow.clusters.blocks import Block
-from cubicflow.clusters.engines import Run
-from cubicflow.clusters.outcomes import Outcome
-from cubicflow.clusters.works import Work
+from cubicflow.clusters.engines import Result, Run
+from cubicflow.clusters.tasks import Task
 from cubicflow.extras import need
 from cubicflow.tables.fitted import checked_device
 from cubicflow.tables.table_error import TableError
@@ -31,18 +28,15 @@ PATIENCE = 5.0  # seconds to wait for a connection to a cluster
 
 
 class BlockWorker:
-    """A Ray actor that holds a work and runs the blocks of every batch."""
+    """A Ray actor that holds a task and runs it on blocks."""
 
-    def __init__(self, packed: Any, device: str | None) -> None:
-        import ray
-
+    def __init__(self, packed: bytes, device: str | None) -> None:
         torch.set_num_threads(1)
-        self.work: Work = pickle.loads(ray.get(packed))  # noqa: S301 - our own, from the driver
-        self.work.place(device)
+        self.task: Task = pickle.loads(packed)  # noqa: S301 - our own, from the driver
+        self.task.to(device)
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        outcomes = [self.work(Block(**row)) for row in batch.to_pylist()]
-        return pa.table({"outcome": pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
+    def run(self, block: Block) -> Result:
+        return self.task(block)
 
 
 @contextmanager
@@ -54,7 +48,7 @@ def on_ray(workers: int | None, address: str | None, device: str | None) -> Iter
 
 
 def _on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
-    ray = checked_ray()
+    ray = need("ray", "the engine ray")
     if address is not None:
         _check_answers(address)
     begun = not ray.is_initialized()
@@ -63,29 +57,10 @@ def _on_ray(workers: int | None, address: str | None, device: str | None) -> Ite
     gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
     try:
         placed = "cuda" if gpus else checked_device(device)
-        with _quiet(ray):
-            yield lambda work, blocks: _outcomes(ray, work, blocks, workers, gpus, placed)
+        yield lambda task, blocks: _outcomes(ray, task, blocks, workers, gpus, placed)
     finally:
         if begun:
             ray.shutdown()
-
-
-@contextmanager
-def _quiet(ray: Any) -> Iterator[None]:
-    """Silence the progress messages of Ray Data; they still go to Ray's log files."""
-    context = ray.data.DataContext.get_current()
-    bars = context.enable_progress_bars
-    handlers = logging.getLogger("ray.data").handlers
-    levels = [handler.level for handler in handlers]
-    context.enable_progress_bars = False
-    for handler in handlers:
-        handler.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        context.enable_progress_bars = bars
-        for handler, level in zip(handlers, levels, strict=True):
-            handler.setLevel(level)
 
 
 @contextmanager
@@ -99,14 +74,6 @@ def _stderr_silenced() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def checked_ray() -> Any:
-    """Import Ray. Raises ImportError if Ray is not installed or too old."""
-    need("ray", "the engine ray")
-    import ray.data
-
-    return ray
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> None:
@@ -150,23 +117,19 @@ def _no_cluster(address: str, reason: str) -> TableError:
 
 
 def _outcomes(
-    ray: Any, work: Work, blocks: Sequence[Block], workers: int | None, gpus: int, device: str | None
-) -> Generator[Outcome, None, None]:
+    ray: Any, task: Task, blocks: Sequence[Block], workers: int | None, gpus: int, device: str | None
+) -> Generator[Result, None, None]:
     if not blocks:
         return
+    from ray.util import ActorPool
+
     number = workers or gpus or max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    packed = ray.put(pickle.dumps(work))
-    items = ray.data.from_items([block._asdict() for block in blocks], override_num_blocks=len(blocks))
-    done = items.map_batches(
-        BlockWorker,
-        fn_constructor_args=[packed, device],
-        batch_format="pyarrow",
-        batch_size=1,
-        compute=ray.data.ActorPoolStrategy(size=min(number, len(blocks))),
-        num_cpus=1,
-        num_gpus=min(1, gpus / number) if gpus else None,
-    )
-    for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        for packed_outcome in batch.column("outcome").to_pylist():
-            outcome: Outcome = pickle.loads(packed_outcome)  # noqa: S301 - our own worker's
-            yield outcome
+    for_ever = {"max_restarts": -1, "max_task_retries": -1}
+    actor = ray.remote(num_cpus=1, num_gpus=min(1, gpus / number) if gpus else None, **for_ever)(BlockWorker)
+    packed = ray.put(pickle.dumps(task))
+    actors = [actor.remote(packed, device) for _ in range(min(number, len(blocks)))]
+    try:
+        yield from ActorPool(actors).map_unordered(lambda worker, block: worker.run.remote(block), blocks)
+    finally:  # the consumer may have closed this generator while blocks run
+        for worker in actors:
+            ray.kill(worker)

@@ -73,15 +73,19 @@ def shown(place: str) -> str:
     return without_secrets(place) if URL.fullmatch(place) else place
 
 
-@lru_cache(maxsize=64)
 def opened(place: str) -> tuple[Any, str]:
     """Return the file system of a place, and the path in that file system."""
     if URL_AS_PATH.fullmatch(place):
         raise TableError(f"{place}: a URL has two slashes after its scheme; give it as text, not as a Path")
     if not URL.fullmatch(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
-    with readable_errors(place):
-        return file_system(place)
+    return _store(place)
+
+
+@lru_cache(maxsize=64)  # opening a store takes a connection
+def _store(url: str) -> tuple[Any, str]:
+    with readable_errors(url):
+        return file_system(url)
 
 
 def is_local(place: str) -> bool:
@@ -205,16 +209,22 @@ def write_whole(place: str, content: bytes) -> None:
         if is_local(place):
             write_atomically(Path(path), content)
         else:
-            _upload(store, path, content)
+            upload(store, path, content)
 
 
-def _upload(store: Any, path: str, content: bytes) -> None:
-    """Write a file of a store under a temporary name first: closing a stream after an error leaves a part of a file."""
+def upload(store: Any, path: str, content: bytes) -> None:
+    """Write a file of a store under a temporary name, then rename it: a stream that fails leaves a part of a file."""
     folder, _, name = path.rpartition("/")
     temporary = f"{folder}/{temporary_name(name)}"
     with store.open_output_stream(temporary) as stream:
         stream.write(content)
     store.move(temporary, path)
+
+
+def can_create(store: Any) -> bool:
+    """Return whether a store can create a file and not replace one: some file systems of fsspec can."""
+    files = getattr(getattr(store, "handler", None), "fs", None)  # the fsspec file system, if it is one
+    return files is not None and "mode" in signature(files.pipe_file).parameters
 
 
 class StoreFiles:
@@ -243,19 +253,18 @@ class StoreFiles:
         return cast("IO[bytes]", store.open_input_file(path))
 
     def write(self, name: str, content: bytes) -> None:
-        _upload(*self._at(name), content)
+        upload(*self._at(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Only fsspec can ask a store to create a file and not to replace one. Elsewhere the last of several processes
         creates the file, and those before it find out when they read it."""
         store, path = self._at(name)
-        files = getattr(getattr(store, "handler", None), "fs", None)  # the fsspec file system, if it is one
-        if files is None or "mode" not in signature(files.pipe_file).parameters:
-            _upload(store, path, content)
+        if not can_create(store):
+            upload(store, path, content)
             with self.open(name) as file:
                 return file.read() == content
         try:
-            files.pipe_file(path, content, mode="create")
+            store.handler.fs.pipe_file(path, content, mode="create")
         except FileExistsError:
             return False
         return True

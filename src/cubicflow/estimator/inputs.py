@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cubicflow.advice import message_of
 from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, without_views
@@ -108,11 +110,21 @@ def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Sch
     return Schema(tuple(columns))
 
 
+@contextmanager
+def without_arguments() -> Iterator[None]:
+    """Shorten the messages of tables inside the block: an estimator does not have their arguments."""
+    try:
+        yield
+    except TableError as error:
+        raise TableError(message_of(error)) from None
+
+
 def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
     """Return the schema with the kinds that the command line infers, except for columns in ``kinds``."""
     return infer_typed(rows, weights, context, kinds, Missing.ERROR).schema
 
 
+@without_arguments()
 def infer_typed(
     rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str], missing: Missing
 ) -> Inferred:
@@ -144,11 +156,13 @@ def _is_constant(column: pa.ChunkedArray) -> bool:
     return is_readable(column.type) and len(pc.unique(column)) == 1
 
 
+@without_arguments()
 def read(encoder: PlainRows, rows: pa.Table, name: str = "the frame") -> Numbers:
     """Return the rows as plain numbers. Raises TableError with the differences if the columns do not fit the schema."""
     return encoder.read(_only_batch(encoder.schema, rows, name))
 
 
+@without_arguments()
 def read_context(encoder: FlowEncoder, rows: pa.Table) -> Floats:
     """Return the features (N, C) of the context of rows that lack the modelled columns."""
     given = Schema(tuple(column for column in encoder.schema.columns if column.role in ("context", "dropped")))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from cubicflow.advice import message_of
+
 LONGEST = 1000  # characters
 PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
@@ -15,7 +17,7 @@ class RefusedError(ValueError):
 
 def one_line(error: BaseException, *known: Path) -> str:
     """Return the message of an error as one line, without paths."""
-    return without_paths(" ".join(str(error).split()) or type(error).__name__, *known)[:LONGEST]
+    return without_paths(" ".join(message_of(error).split()) or type(error).__name__, *known)[:LONGEST]
 
 
 def without_paths(text: str, *known: Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cubicflow.advice import message_of
 from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
@@ -140,7 +141,7 @@ class OpenedRun:
             try:
                 return fitted_file(self.fitted)
             except TableError as error:
-                reason = without_paths(str(error), Path(self.fitted.source))
+                reason = without_paths(message_of(error), Path(self.fitted.source))
                 self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
         return None
 

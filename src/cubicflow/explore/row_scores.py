@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from cubicflow.advice import message_of
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.threads import raise_if_abandoned
@@ -59,7 +60,7 @@ def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = Fals
         try:
             return _scored_file(run, path, "the pasted text" if pasted else name, reading)
         except (ValueError, OSError) as error:
-            message = str(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
+            message = message_of(error).replace(str(path), "the pasted text" if pasted else name).replace(folder, "")
             raise TableError(message) from None
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cubicflow.advice import Advice
 from cubicflow.extras import need
 
 need("starlette", "the page")
@@ -59,7 +60,7 @@ def listen(port: int) -> tuple[socket.socket, int | None]:
     Port 0 lets the system choose.
     """
     if not 0 <= port < 1 << 16:
-        raise ValueError(f"--port must be 0 to 65535, got {port}")
+        raise ValueError(f"the port must be 0 to 65535, got {port}")
     for number in range(port, min(port + PORTS, 1 << 16)):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,7 +73,7 @@ def listen(port: int) -> tuple[socket.socket, int | None]:
                 raise
             continue
         return found, port if number != port else None
-    raise OSError(f"no port from {port} to {port + PORTS - 1} is free; give another with --port")
+    raise OSError(Advice(f"no port from {port} to {port + PORTS - 1} is free; give another", port=...))
 
 
 @contextmanager

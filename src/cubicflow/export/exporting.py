@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from cubicflow.advice import Advice
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
 from cubicflow.extras import need
@@ -107,7 +108,7 @@ def export_run(
     result = config.get("result")
     if isinstance(result, dict) and not result.get("finished"):
         raise ExportError(
-            f"{run} is still training, or its training was interrupted; wait for it, or finish it with --resume"
+            Advice(f"{run} is still training, or its training was interrupted; wait for it, or finish it", resume=True)
         )
     model: Any
     if "table" in config:

@@ -101,7 +101,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
     ({'x': (3,), 'context': (2,)}, ('log_prob',))
     """
     if precision not in PRECISIONS:
-        raise ExportError(f"precision should be {' or '.join(PRECISIONS)}, got {precision!r} (--precision)")
+        raise ExportError(f"precision should be {' or '.join(PRECISIONS)}, got {precision!r}")
     dtype = PRECISIONS[precision]
     if isinstance(model, Mixture) and sampler:
         raise ExportError(

@@ -85,10 +85,10 @@ def draw_report(
     if folder.exists() and not folder.is_dir():
         raise TableError(f"{folder}: this is a file; give a folder for the pictures")
     if (folder / PAGE_NAME).exists() and not overwrite and not is_own(run, PLOTS, folder):
-        raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", "--overwrite")
+        raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", overwrite=True)
     table = _table(fitted, data, fitted.reading.with_options(header, comment, allow_multiline))
     if (usable := some_rows(fitted, table, rows)) is None:
-        raise TableError(f"{table.name}: the table has no complete rows; give another table", "--data")
+        raise TableError(f"{table.name}: the table has no complete rows; give another table", data=...)
     chosen, _ = usable
     samples = fitted.sample_like(chosen, rows, seed=seed)
     real, drawn = fitted.numbers(chosen), fitted.numbers(samples)
@@ -120,7 +120,7 @@ def _table(fitted: FittedTable, data: str | Path | None, reading: Reading) -> Ta
     try:
         return fitted_file(fitted, reading)
     except TableError as error:
-        raise TableError(f"{error}; give a table", "--data") from None
+        raise TableError(f"{error.advice.message}; give a table", data=...) from None
 
 
 # --- pictures ---

@@ -219,7 +219,7 @@ class FittedTable:
     def needed_cells(self) -> CellEncoder:
         """The encoder of a model of columns. Raises TableError for a flow."""
         if self.cells is None:
-            raise TableError("this run is a flow, but the call needs a model of columns; fit one", "--model columns")
+            raise TableError("this run is a flow, but the call needs a model of columns; fit one", model="columns")
         return self.cells
 
     def numbers(self, rows: pa.RecordBatch | pa.Table) -> Floats:
@@ -352,7 +352,7 @@ class FittedTable:
         if self.cells is not None and temperature != 1:
             raise TableError(
                 f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
-                "--model flow",
+                model="flow",
             )
         options: dict[str, Any] = {"complete": complete, "constraints": self.all_constraints(constraints), "say": say}
         yield from sample.sample_batches(self, n, given, temperature, seed, **options)
@@ -449,7 +449,7 @@ class FittedTable:
             raise TableError(
                 "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
                 "column, fit a model of columns",
-                "--model columns",
+                model="columns",
             )
         kept = self.constraints if constraints is None else constraints
         return Question(self.flow, self.cells, given, kept, **how)
@@ -481,7 +481,7 @@ def score_all(
     if Missing(missing) is Missing.MODEL and any(model.cells is None for model in models):
         raise TableError(
             "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
-            "--missing drop",
+            missing="drop",
         )
     weights_column = models[0].schema.weights
     weights = weights and weights_column is not None and weights_column.name in table.types
@@ -533,7 +533,7 @@ def _first_unseen(order: Sequence[str], unseen: NDArray[np.bool_], piece: Piece)
     return TableError(
         f"row {int(piece.numbers[row]) + 1} holds {value} in column {name!r}, which the fitted table did not have; "
         "leave the row out, or score unseen values",
-        "--unseen count",
+        unseen="count",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from cubicflow.advice import Advice
 from cubicflow.flows import Flow, tabular
 from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
@@ -42,9 +43,10 @@ from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import RunFolder
 
 MODELS = ("columns", "flow")
-FLOW_CHOSEN = (
+FLOW_CHOSEN = Advice(
     "all columns are complete real numbers, so the model is a flow; a model of columns, which also takes conditions on "
-    "any column and fills missing values, is fitted with --model columns"
+    "any column and fills missing values, is fitted",
+    model="columns",
 )
 PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
 EPOCHS = 30  # default number of epochs of a model of columns
@@ -124,7 +126,7 @@ def fit_table(
     if model == "flow" and options.missing is Missing.MODEL:
         raise TableError(
             "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
-            "--missing drop",
+            missing="drop",
         )
     missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
     requested: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
@@ -144,9 +146,9 @@ def fit_table(
         f"{table.name}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
     )
     if model == "flow" and requested_model is None:
-        say(f"note: {FLOW_CHOSEN}")
+        say(Advice.after("note: ", FLOW_CHOSEN))
     for note in found.notes:
-        say(f"note: {note}")
+        say(Advice.after("note: ", note))
     for warning in found.warnings:
         say(f"warning: {warning}")
     _check_settings(settings or {}, model)
@@ -155,7 +157,7 @@ def fit_table(
     prepared = prepare(found, missing, config.seed, settings or {}, temporary)
     kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
     for note in prepared.notes:
-        say(f"note: {note}")
+        say(Advice.after("note: ", note))
     if copies := copied_rows(prepared.rows).message():
         say(f"warning: {copies}")
     some_rows = evenly_spaced(prepared.rows.train, TRAINING_ROWS)
@@ -220,7 +222,7 @@ def _check_settings(settings: Mapping[str, Any], model: str) -> None:
             raise TableError(
                 f"{name} is a setting of {PHRASES[other]}, but the table is fitted by {PHRASES[model]}; "
                 "leave the setting out, or choose the other model",
-                f"--model {other}",
+                model=other,
             )
 
 
@@ -258,7 +260,7 @@ def check_flow(found: Inferred) -> None:
             raise TableError(
                 f"column {column.name!r} is {column.kind}, but {atoms[0]:g} repeats in it, and a flow gives no single "
                 "value a probability; fit a model of columns",
-                "--model columns",
+                model="columns",
             )
 
 

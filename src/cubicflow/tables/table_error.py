@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cubicflow.advice import Advice, AdvisedError
 
-class TableError(ValueError):
+
+class TableError(AdvisedError, ValueError):
     """An error about a table or a request to it. The message says what was found, where, and what to do.
 
-    The message itself names no command-line option. ``option`` is the option for the last advice of the message.
-    The command line appends the option to the message.
+    If the last advice is an argument of the called function, the message ends with it.
 
-    >>> error = TableError("column 'id' is text; leave it out", "--drop id").about("people.csv")
-    >>> str(error), error.option
-    ("people.csv: column 'id' is text; leave it out", '--drop id')
+    >>> print(TableError("column 'id' is text; leave it out", drop=["id"]).about("people.csv"))
+    people.csv: column 'id' is text; leave it out with drop=['id']
     """
-
-    def __init__(self, message: str, option: str | None = None) -> None:
-        super().__init__(message)
-        self.option = option
 
     def about(self, table: object) -> TableError:
         """Return the error with the table's name in front of the message, unless it is there already."""
         where = f"{table}: "
-        return self if str(self).startswith(where) else TableError(f"{where}{self}", self.option)
+        return self if str(self).startswith(where) else TableError(Advice.after(where, self.advice))
 
 
 def one_line(error: BaseException) -> str:

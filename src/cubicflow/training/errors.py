@@ -1,7 +1,9 @@
 """Errors of a training run, other than invalid arguments."""
 
+from cubicflow.advice import AdvisedError
 
-class TrainingError(RuntimeError):
+
+class TrainingError(AdvisedError, RuntimeError):
     """Training cannot start or continue. The message gives the reason and a remedy. Base class of the errors below.
 
     >>> issubclass(RunFolderError, TrainingError), issubclass(NonFiniteLossError, TrainingError)
@@ -20,7 +22,7 @@ class RunFolderError(TrainingError):
     ...     try:
     ...         cf.training.fit(flow, x, run=folder, steps=5, progress=False)
     ...     except cf.training.RunFolderError as error:
-    ...         print("continue it with resume" in str(error))
+    ...         print("with resume=True or overwrite=True" in str(error))
     True
     """
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from cubicflow.advice import Advice
 from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
@@ -37,7 +38,6 @@ from cubicflow.training.validation import Validation
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
 READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waiting for the device
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
-RESUME = "the same call with resume=True, or the same command with --resume"
 NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
 
 
@@ -161,7 +161,7 @@ def fit(
         # The handlers are removed by now, so a signal that arrived during the last step is not lost.
         if interrupts.received is not None:
             finished = f"stopped after the last step, {result.steps:,}: the run is finished and saved"
-            raise TrainingInterrupted(f"{finished}. To get its result: {RESUME}")
+            raise TrainingInterrupted(Advice(f"{finished}. To get its result, run this again", resume=True))
         return result
 
 
@@ -285,8 +285,10 @@ def train_to_the_end(
     if interrupted and stopped is None:
         if folder is not None:
             folder.save_model(result)
-        next_step = f"and saved. To resume: {RESUME}" if interrupts.saved else NOT_SAVED
-        raise TrainingInterrupted(f"stopped at step {state.step:,} {next_step}")
+        there = f"stopped at step {state.step:,}"
+        if interrupts.saved:
+            raise TrainingInterrupted(Advice(f"{there} and saved. To resume, run this again", resume=True))
+        raise TrainingInterrupted(f"{there} {NOT_SAVED}")
     if folder is not None:
         folder.finish(result)
     return FitResult(flow=flow, config=config, history=history, **asdict(result))

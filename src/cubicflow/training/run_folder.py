@@ -32,7 +32,6 @@ OWNED = (*checkpoints.NAMES, METRICS_FILE, WEIGHTS_FILE)  # files of a run, besi
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
 # Bounds on the size of a checkpoint: it holds the weights, the best weights, the averages, two moments and a header.
 COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
-START_OVER = "start over with overwrite (--overwrite)"
 
 
 class RunFolder(OwnedFolder):
@@ -63,8 +62,8 @@ class RunFolder(OwnedFolder):
     def owns(self, name: str) -> bool:
         return name in OWNED
 
-    def refusal(self, problem: str, option: str | None = None) -> Exception:  # noqa: ARG002 - the messages name it
-        return RunFolderError(f"{self.path} {problem}")
+    def refusal(self, problem: str, **arguments: Any) -> Exception:
+        return RunFolderError(f"{self.path} {problem}", **arguments)
 
     # --- start or resume ---
 
@@ -107,13 +106,16 @@ class RunFolder(OwnedFolder):
         self._compare(config)
         result = config.get("result")
         if not isinstance(result, dict):
-            raise RunFolderError(f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; {START_OVER}")
+            raise RunFolderError(
+                f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; start over", overwrite=True
+            )
         if result.get("finished"):
             try:
                 self.finished = from_json(RunResult, result)
             except SavedValueError as error:
                 raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {error}; {START_OVER}"
+                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {error}; start over",
+                    overwrite=True,
                 ) from None
             with self.writing():
                 checkpoints.remove_checkpoints(self.path)  # left by a process that was killed in ``finish``
@@ -122,7 +124,7 @@ class RunFolder(OwnedFolder):
             try:
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
-                raise RunFolderError(f"cannot resume: {error}; {START_OVER}") from None
+                raise RunFolderError(f"cannot resume: {error}; start over", overwrite=True) from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers.step
             self._cut_metrics(self.saved_step or 0)
 
@@ -156,8 +158,9 @@ class RunFolder(OwnedFolder):
                 raise RunFolderError(
                     f"{self.path} is finished after {result.get('steps')} steps, and its learning rate is 0: it cannot "
                     f"be continued with other settings ({'; '.join(changes)}). To train further, start another run "
-                    f"from its weights: fit(cubicflow.load({str(self.path)!r}), ...) with another folder, or --start "
-                    f"{self.path} with another -o"
+                    f"in another folder from its weights: fit(cubicflow.load({str(self.path)!r}), ...), or fit the "
+                    "table",
+                    start=str(self.path),
                 )
             if changes:
                 what = "rows" if name == "data" else f"settings ({name})"
@@ -205,10 +208,10 @@ class RunFolder(OwnedFolder):
             flow_files.compare(path, flow_files.state_shapes(self.flow), flow_files.read_header(path))
             tensors = flow_files.read_tensors(path, None)
         except FlowFileError as error:
-            raise RunFolderError(f"cannot resume: {error}; {START_OVER}") from None
+            raise RunFolderError(f"cannot resume: {error}; start over", overwrite=True) from None
         here = self.flow.state_dict()
         if wrong := [name for name, value in tensors.items() if not is_usable(value, [here[name]])]:
-            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds invalid numbers; {START_OVER}")
+            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds invalid numbers; start over", overwrite=True)
         return tensors
 
     @contextmanager

@@ -90,14 +90,13 @@ class TrainingState(RunNumbers):
         expected = {name: (value.shape, value.dtype) for name, value in self.tensors().items()}
         if expected != {name: (value.shape, value.dtype) for name, value in tensors.items()}:
             raise RunFolderError(
-                "cannot resume: the checkpoint's tensors do not fit this flow; start over with overwrite (--overwrite)"
+                "cannot resume: the checkpoint's tensors do not fit this flow; start over", overwrite=True
             )
         here = self.named_tensors()
         wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not is_usable(value, here[n])]
         if wrong:
             raise RunFolderError(
-                f"cannot resume: the checkpoint's {wrong[0]} holds invalid numbers; start over with overwrite "
-                "(--overwrite)"
+                f"cannot resume: the checkpoint's {wrong[0]} holds invalid numbers; start over", overwrite=True
             )
         for name, values in here.items():
             saved = tensors[name].flatten().split([value.numel() for value in values])

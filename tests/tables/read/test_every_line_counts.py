@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
+from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, TableError, infer, open_table
 from cubicflow.tables.read.table import Table
@@ -165,7 +166,7 @@ def refused(tmp_path: Path, text: str, reading: Reading | None = None, name: str
     with pytest.raises(TableError) as error:
         rows_of(open_table(path, reading))
     assert str(error.value).startswith(f"{path}: ")
-    return str(error.value).removeprefix(f"{path}: ") + (f" with {error.value.option}" if error.value.option else "")
+    return message_with_options(error.value).removeprefix(f"{path}: ")
 
 
 NEVER_CLOSED = "the quotation mark that opens a text in line 201 is never closed"

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
+from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
 from cubicflow.tables.read.fetched import ending_of
@@ -43,7 +44,7 @@ def refusal(path: Any, reading: Reading | None = None, **options: Any) -> str:
     with pytest.raises(TableError) as error:
         infer(open_table(path, reading), TableOptions(**options))
     assert "\n" not in str(error.value)
-    return f"{error.value} with {error.value.option}" if error.value.option else str(error.value)
+    return message_with_options(error.value)
 
 
 def write_csv(path: Path) -> Path:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.read.table import in_memory
@@ -24,7 +25,7 @@ def refusal(path: Path, **options: object) -> str:
         infer(open_table(path), TableOptions(**options))  # type: ignore[arg-type]
     assert str(path) in str(error.value)
     assert "--" not in str(error.value)
-    return f"{error.value} with {error.value.option}" if error.value.option else str(error.value)
+    return message_with_options(error.value)
 
 
 def write(folder: Path, text: str | bytes, name: str = "table.csv") -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
 from cubicflow.tables.read.text.lines import WithoutComments
@@ -33,7 +34,7 @@ def write(path: Path, delimiter: str = ",", **columns: list[Any]) -> Path:
 def refusal(path: Path, reading: Reading | None = None) -> str:
     with pytest.raises(TableError) as error:
         infer(open_table(path, reading))
-    return f"{error.value} with {error.value.option}" if error.value.option else str(error.value)
+    return message_with_options(error.value)
 
 
 def american(value: float) -> str:

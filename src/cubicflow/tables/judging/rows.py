@@ -251,5 +251,5 @@ def _without_gaps(fitted: FittedTable, sampled: pa.Table, rows: pa.RecordBatch, 
         index[lacking] = len(sampled) + np.arange(len(lacking))
         sampled = pa.concat_tables([sampled, pa.Table.from_batches([again])]).take(pa.array(index))
     raise TableError(
-        f"some samples still lack values after {MOST_ATTEMPTS} draws; keep rows with missing values", "--missing model"
+        f"some samples still lack values after {MOST_ATTEMPTS} draws; keep rows with missing values", missing="model"
     )

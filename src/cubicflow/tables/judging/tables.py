@@ -77,7 +77,7 @@ def check_columns(columns: Mapping[str, Collection[str]]) -> None:
             adds = f"has the extra column {some(new)}" if new else ""
             raise TableError(
                 f"{name} {' and '.join(filter(None, (lacks, adds)))}, compared with {first}; leave these columns out",
-                f"--drop {','.join([*missing, *new])}",
+                drop=[*missing, *new],
             )
     if not expected:
         raise TableError(f"{first}: no column is left to judge; drop fewer columns")
@@ -94,7 +94,7 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: boo
         if not is_readable(arrays[name].type):
             raise TableError(
                 f"{name}: column {column!r} has the type {arrays[name].type}, which cannot be judged; leave it out",
-                f"--drop {column}",
+                drop=[column],
             )
     kinds = list(dict.fromkeys(families.values()))
     if len(kinds) < 2:
@@ -107,7 +107,7 @@ def _common_family(column: str, arrays: Mapping[str, pa.Array], *, as_words: boo
     raise TableError(
         f"column {column!r} holds {HELD[kind]} in {first}, and {HELD[found]} such as {examples} in {other}; correct "
         "one of them, or read both as words",
-        f"--words {column}",
+        words=[column],
     )
 
 

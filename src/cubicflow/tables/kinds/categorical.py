@@ -34,7 +34,7 @@ class Categorical(Levelled):
             raise TableError(
                 f"column {facts.name!r} is text and {why} ({some(words, 3)}), so there is nothing to learn from it"
                 f"{f'; {hint}' if (hint := _near_numbers(words)) else ''}; leave it out",
-                f"--drop {facts.name}",
+                drop=[facts.name],
             )
         return cls(facts.name, type_name(facts.type), role, levels=tuple(words))
 

@@ -87,7 +87,7 @@ class Circular(Real, CircularColumn):
         if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
             raise TableError(
                 f"column {self.name!r} is circular; give the length of a turn",
-                f"--type {self.name}=circular:24",
+                kinds={self.name: "circular:24"},
             )
         column = replace(self, ends=seen.bounds)
         ring = ring_grid(seen.facts.finder.grid(), seen.bounds)

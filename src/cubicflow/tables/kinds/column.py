@@ -302,7 +302,7 @@ class Quantity(Column):
                 raise TableError(
                     f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
                     "below all values, or use the transform asinh",
-                    f"--transform {self.name}=asinh",
+                    transforms={self.name: "asinh"},
                 )
             return Scaled("log", start=start, unit=unit)
         centre, spread = median_and_spread(sample)
@@ -318,7 +318,7 @@ class Quantity(Column):
             raise TableError(
                 f"column {self.name!r} holds {int(outside.sum())} values outside of its fitted range, the first is "
                 f"{first_shown(array, outside)}; leave those rows out, or fit again and widen the bounds",
-                f"--bounds {self.name}=LOW:HIGH",
+                bounds={self.name: ("LOW", "HIGH")},
             )
         ends = np.array([y.argmin(), y.argmax()])  # the map is increasing, so the ends are the most extreme
         absurd = np.zeros(len(y), dtype=np.bool_)

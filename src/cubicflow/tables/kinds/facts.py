@@ -178,7 +178,7 @@ class Facts:
         except pa.ArrowInvalid:
             raise TableError(
                 f"column {self.name!r} holds whole numbers beyond 2^63; if they are identifiers, leave the column out",
-                f"--drop {self.name}",
+                drop=[self.name],
             ) from None
         long = pa.types.is_decimal(self.type) and self.type.precision > DIGITS
         # cast to decimal256, because pc.unique does not take every decimal type
@@ -188,7 +188,7 @@ class Facts:
             raise TableError(
                 f"column {self.name!r} holds decimals that differ only beyond their 16th digit; if they are "
                 "identifiers, leave the column out",
-                f"--drop {self.name}",
+                drop=[self.name],
             )
         finite = np.isfinite(values)
         self.infinite += int((~finite).sum())
@@ -242,4 +242,4 @@ class Facts:
             found = f"values as large as {largest:.3g}, which probably mark missing values; remove those rows"
         else:
             return
-        raise TableError(f"column {self.name!r} holds {found}, or leave the column out", f"--drop {self.name}")
+        raise TableError(f"column {self.name!r} holds {found}, or leave the column out", drop=[self.name])

@@ -151,7 +151,7 @@ def whole_grid(facts: Facts) -> Grid:
         raise TableError(
             f"column {facts.name!r} spans more than 2^53 steps, from {facts.smallest:.6g} to {facts.largest:.6g}; if "
             "it holds identifiers, leave it out",
-            f"--drop {facts.name}",
+            drop=[facts.name],
         )
     return grid
 

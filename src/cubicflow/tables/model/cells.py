@@ -269,9 +269,7 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None, *, atoms: boo
     counted = None if weights is None else weights[present]
     rows, values = len(y), y[present]
     if not len(values) or (counted is not None and not counted.sum()):
-        raise TableError(
-            f"column {column.name!r} has no value in any training row; leave it out", f"--drop {column.name}"
-        )
+        raise TableError(f"column {column.name!r} has no value in any training row; leave it out", drop=[column.name])
     if counted is not None:  # the weights sum to the number of rows, whatever their unit
         counted = counted * (len(values) / counted.sum())
     if isinstance(column, Levelled):

@@ -107,7 +107,7 @@ def check_numbers(columns: Iterable[Column]) -> None:
     if (odd := first_not_number(columns)) is not None:
         raise TableError(
             f"column {odd.name!r} is {odd.kind}, but a flow models numbers on a line only; fit a model of columns",
-            "--model columns",
+            model="columns",
         )
 
 

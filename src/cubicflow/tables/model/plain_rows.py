@@ -145,13 +145,13 @@ def check_given(schema: Schema, given: Mapping[str, object]) -> list[str]:
     """Return the names of the context columns. Raises TableError unless ``given`` has exactly these names."""
     wanted = [column.name for column in schema.context]
     if missing := [name for name in wanted if name not in given]:
-        raise TableError(f"the model is conditional: give a value for {some(missing)}", f"--given {missing[0]}=VALUE")
+        raise TableError(f"the model is conditional: give a value for {some(missing)}", given={missing[0]: ...})
     if extra := [name for name in given if name not in wanted]:
         known = f"of its context columns {some(wanted)} only" if wanted else "of context columns only, and has none"
         raise TableError(
             f"{some(extra)} cannot be given: a flow takes values {known}; for conditions on any column, fit a model of "
             "columns",
-            "--model columns",
+            model="columns",
         )
     return wanted
 

@@ -51,7 +51,7 @@ class FilledTable:
         if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
             raise TableError(
                 "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
-                "--model columns",
+                model="columns",
             )
         whole_number("the number of draws", self.draws, 1)
         self.fitted.schema.check(self.table)

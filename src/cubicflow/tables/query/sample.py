@@ -162,12 +162,12 @@ def all_constraints(fitted: FittedTable, texts: Sequence[str] = ()) -> tuple[Con
             raise TableError(
                 f"constraint {each.text!r}: combinations are learned when the model is fitted; fit again and add the "
                 "constraint",
-                f"--constraint {each.text!r}",
+                constraints=[each.text],
             )
     found = (*fitted.constraints, *more)
     sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
     if sums and fitted.cells is None:
         raise TableError(
-            f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", "--model columns"
+            f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", model="columns"
         )
     return found

@@ -54,7 +54,7 @@ class Copy:
 
     def renamed(self, error: TableError) -> TableError:
         """Return the error with the user's name of the table instead of the path of the copy."""
-        return TableError(str(error).replace(str(self.path), self.name), error.option)
+        return TableError(error.advice.message.replace(str(self.path), self.name), **error.advice.arguments)
 
 
 def copy_of_standard_input() -> Copy:

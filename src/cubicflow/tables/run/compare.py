@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,27 @@ class Comparison(NamedTuple):
     second: Mean
     difference: Mean
     held_out: bool
+
+    def lines(self, first: object, second: object) -> list[str]:
+        """Return the comparison in words, with names for the two models.
+
+        >>> Comparison(Mean(9, -3.0, 0.4), Mean(9, -2.0, 0.4), Mean(9, 1.0, 0.2), False).lines("old", "new")[-1]
+        'new is better'
+        """
+        gap = self.difference
+        if math.isnan(gap.error):
+            verdict = "at least two rows are needed to say which model is better"
+        elif abs(gap.mean) <= gap.error:
+            verdict = "neither is better: the difference is within the error"
+        else:
+            verdict = f"{second if gap.mean > 0 else first} is better"
+        return [
+            *(["a model was fitted to this file, so only test rows are compared"] if self.held_out else []),
+            f"{first}: {self.first}",
+            f"{second}: {self.second}",
+            f"difference, second minus first: {gap} over {gap.rows:,} rows",
+            verdict,
+        ]
 
 
 def compare_runs(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cubicflow.advice import message_of
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table
@@ -31,7 +32,7 @@ def fitted_file(fitted: FittedTable, reading: Reading | None = None) -> Table:
         table = open_table(fitted.source, reading or fitted.reading)
         is_source = fitted.is_source(table)
     except (ValueError, OSError) as error:
-        raise TableError(f"the fitted table cannot be read: {error}") from None
+        raise TableError(f"the fitted table cannot be read: {message_of(error)}") from None
     if not is_source:
         raise TableError(f"the fitted table {fitted.source} has changed since the fit")
     return table

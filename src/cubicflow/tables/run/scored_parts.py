@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
@@ -28,6 +28,58 @@ class ScoredParts(NamedTuple):
     parts: dict[str, Score]
     used: Used
     unseen: Mapping[str, int] = MappingProxyType({})  # values that no training row had, by column
+
+    def lines(self, *, is_source: bool) -> list[str]:
+        """Return the scores in words. ``is_source`` says whether the table is the fitted one."""
+        if is_source:
+            first = ["this is the file that the model was fitted to; only its test rows are new to the model"]
+            first += [f"{name:<10} {_counted(part)}" for name, part in self.parts.items()]
+        else:
+            first = [_counted(self.whole)]
+        return [*first, *score_lines(*self._new_and_trained(is_source)), str(self.used)]
+
+    def warnings(self, *, is_source: bool) -> list[str]:
+        """Return warnings about a poor fit."""
+        return score_warnings(*self._new_and_trained(is_source))
+
+    def _new_and_trained(self, is_source: bool) -> tuple[Score, Score | None]:
+        return (self.parts["test"], self.parts["train"]) if is_source else (self.whole, None)
+
+
+def _counted(score: Score) -> str:
+    return f"log likelihood {score.model} over {score.model.rows:,} rows"
+
+
+class ScoreSums:
+    """Sums from which the scores of a table and of its parts are computed. Sums of other rows can be joined to them."""
+
+    def __init__(self) -> None:
+        self.whole, self.parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
+        self.read = self.gaps = 0
+        self.unseen: Counter[str] = Counter()
+
+    def add(self, scores: Scores, parts: NDArray[np.int8]) -> None:
+        """Add scored rows, and the part of the split of each of them."""
+        self.read, self.gaps = self.read + scores.read, self.gaps + scores.gaps
+        self.unseen.update(scores.unseen)
+        for sums, chosen in ((self.whole, slice(None)), *((part, parts == i) for i, part in enumerate(self.parts))):
+            optional = (None if found is None else found[chosen] for found in (scores.independent, scores.weights))
+            sums.update(scores.log_likelihood[chosen], *optional)
+
+    def join(self, other: ScoreSums) -> None:
+        """Add the sums of other rows."""
+        self.whole.merge(other.whole)
+        for part, more in zip(self.parts, other.parts, strict=True):
+            part.merge(more)
+        self.read, self.gaps = self.read + other.read, self.gaps + other.gaps
+        self.unseen.update(other.unseen)
+
+    def result(self, columns: int) -> ScoredParts:
+        """Return the scores of a table of which so many columns are read."""
+        parts = {name: part.result() for name, part in zip(PARTS, self.parts, strict=True)}
+        return ScoredParts(
+            self.whole.result(), parts, Used(self.read, self.whole.rows, columns, self.gaps), self.unseen
+        )
 
 
 def score_parts(
@@ -48,16 +100,10 @@ def score_parts(
     >>> scored.whole.model.rows, str(scored.parts["test"].model) == str(result.test), str(scored.used)
     (100, True, 'all 100 rows are used, 200 values')
     """
-    whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
-    read = gaps = 0
-    counts: Counter[str] = Counter()
+    sums = ScoreSums()
     for scores in fitted.score_table(table, missing, weights=True, independent=True, unseen=unseen):
-        read, gaps = read + scores.read, gaps + scores.gaps
-        counts.update(scores.unseen)
-        _update(whole, scores)
-        for i, part in enumerate(parts):
-            _update(part, scores, scores.parts == i)
-    return _scored(whole, parts, Used(read, whole.rows, len(_columns(fitted, table)), gaps), counts)
+        sums.add(scores, scores.parts)
+    return sums.result(len(_columns(fitted, table)))
 
 
 def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
@@ -65,9 +111,7 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
 
     ``used`` in the result counts all rows of the table.
     """
-    whole, parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
-    samples: dict[int, RowSample] = {}
-    counts: Counter[str] = Counter()
+    sums, samples = ScoreSums(), dict[int, RowSample]()
     read = used = gaps = 0
     columns = _columns(fitted, table)
     for piece in pieces(table, columns, fitted.missing):
@@ -79,24 +123,11 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
     for i, sample in samples.items():
         rows = in_memory(sample.table(), table.name, is_text=table.is_text)
         for scores in fitted.score_table(rows, weights=True, independent=True):
-            counts.update(scores.unseen)
-            _update(whole, scores)
-            _update(parts[i], scores)
-    return _scored(whole, parts, Used(read, used, len(columns), gaps), counts)
-
-
-def _update(score: ScoreOfRows, scores: Scores, chosen: NDArray[np.bool_] | slice = slice(None)) -> None:
-    """Add the chosen rows to a score."""
-    independent, weights = (None if found is None else found[chosen] for found in (scores.independent, scores.weights))
-    score.update(scores.log_likelihood[chosen], independent, weights)
+            sums.add(scores, np.full(len(scores.numbers), i, np.int8))
+    return sums.result(len(columns))._replace(used=Used(read, used, len(columns), gaps))
 
 
 def _columns(fitted: FittedTable, table: Table) -> list[str]:
     """Return the columns to read, including the weights if the table has them."""
     weights_column = fitted.schema.weights
     return fitted.schema.check(table, weights=weights_column is not None and weights_column.name in table.types)
-
-
-def _scored(whole: ScoreOfRows, parts: list[ScoreOfRows], used: Used, unseen: Counter[str]) -> ScoredParts:
-    by_name = {name: part.result() for name, part in zip(PARTS, parts, strict=True)}
-    return ScoredParts(whole.result(), by_name, used, unseen)

@@ -97,7 +97,7 @@ def check_start(start: str | Path | None, run: Path) -> None:
     if start is None:
         return
     if Path(start).resolve() == run.resolve():
-        raise TableError(f"{run}: a run cannot start from itself; choose another folder for the new run", "-o")
+        raise TableError(f"{run}: a run cannot start from itself; choose another folder for the new run")
     if not (Path(start) / CONFIG_FILE).is_file():
         raise TableError(f"{start}: there is no run in this folder to start from; give the folder of a run")
 
@@ -115,8 +115,8 @@ def begin_from(start: Path, fitted: FittedTable) -> Start:
     if before.split != fitted.split:
         raise TableError(
             f"{start}: that run has another split, so its training rows could be test rows of the new run; "
-            f"use the same split and the seed {before.split.seed}",
-            "--seed",
+            "use the same split and the same seed",
+            seed=before.split.seed,
         )
     then, now = (
         {key: section.get(key) for key in ("schema", "columns")} for section in map(_section, (before, fitted))

@@ -44,6 +44,11 @@ class Schema:
     def weights(self) -> Column | None:
         return next(iter(self.of_role("weights")), None)
 
+    def lines(self) -> list[str]:
+        """Return a line for each column: its name, and what the likelihood counts."""
+        width = max(len(column.name) for column in self.columns)
+        return [f"  {column.name:<{width}}  {column.describe()}" for column in self.columns]
+
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:

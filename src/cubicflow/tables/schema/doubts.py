@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cubicflow.advice import Advice
 from cubicflow.tables.arrow_types import is_text
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
@@ -41,14 +42,15 @@ def identifies(facts: Facts) -> str | None:
     return "whole numbers that never repeat" if is_counted or grid.count > LARGEST else None
 
 
-def left_out_note(identifiers: Mapping[str, str]) -> str:
-    """Return the note on identifiers that are left out, with the option that keeps them.
+def left_out_note(identifiers: Mapping[str, str]) -> Advice:
+    """Return the note on identifiers that are left out, and how to keep them.
 
     >>> left_out_note({"email": "texts that never repeat"})
-    "identifiers are left out: 'email' (texts that never repeat); to model one anyway, keep it with --keep email"
+    "identifiers are left out: 'email' (texts that never repeat); to model one anyway, keep it with keep=['email']"
     """
     counted = ", ".join(f"{name!r} ({why})" for name, why in identifiers.items())
-    return f"identifiers are left out: {counted}; to model one anyway, keep it with --keep {next(iter(identifiers))}"
+    message = f"identifiers are left out: {counted}; to model one anyway, keep it"
+    return Advice(message, keep=[next(iter(identifiers))])
 
 
 def unrepeated_numbers(columns: Iterable[Column], facts: Mapping[str, Facts]) -> list[str]:
@@ -59,8 +61,8 @@ def unrepeated_numbers(columns: Iterable[Column], facts: Mapping[str, Facts]) ->
         if column.counts_mass and facts[column.name].rows >= FEWEST_NUMBERS and facts[column.name].never_repeats
         if not is_text(facts[column.name].type)
     ]
-    advice = f"if they are identifiers, leave them out with --drop {','.join(found)}"
-    return [f"{some(found, 20)}: whole numbers that never repeat; {advice}"] if found else []
+    message = f"{some(found, 20)}: whole numbers that never repeat; if they are identifiers, leave them out"
+    return [Advice(message, drop=found)] if found else []
 
 
 def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:

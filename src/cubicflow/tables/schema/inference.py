@@ -269,17 +269,17 @@ def _check_gaps(facts: Mapping[str, Facts], options: TableOptions) -> None:
         raise TableError(
             f"column {options.weights!r} lacks {facts[options.weights].gaps} weights, and every row needs one; leave "
             "out rows without a weight",
-            "--missing drop",
+            missing="drop",
         )
     if empty := [name for name, found in facts.items() if not found.rows]:
-        raise TableError(f"column {some(empty)} has no values at all; leave it out", f"--drop {','.join(empty)}")
+        raise TableError(f"column {some(empty)} has no values at all; leave it out", drop=empty)
 
 
 def _present(sample: pa.Table, name: str) -> pa.Table:
     """Return the rows of a sample in which a column has a value."""
     found = sample.filter(pc.invert(pc.is_null(sample.column(name), nan_is_null=True)))
     if not len(found):
-        raise TableError(f"column {name!r} has no value in any training row; leave it out", f"--drop {name}")
+        raise TableError(f"column {name!r} has no value in any training row; leave it out", drop=[name])
     return found
 
 
@@ -330,7 +330,7 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
         raise TableError(
             "columns must hold numbers, booleans, dates or text; these do not: "
             f"{', '.join(f'{name!r} ({types[name]})' for name in odd[:5])}. Leave them out",
-            f"--drop {','.join(odd)}",
+            drop=odd,
         )
 
 
@@ -348,7 +348,7 @@ def _check_left(used: list[str], identifiers: Mapping[str, str]) -> None:
         counted = ", ".join(f"{name!r} ({why})" for name, why in identifiers.items())
         raise TableError(
             f"nothing is left to model: every column looks like an identifier, {counted}; to model one anyway, keep it",
-            f"--keep {next(iter(identifiers))}",
+            keep=[next(iter(identifiers))],
         )
 
 
@@ -410,7 +410,7 @@ class _Tally:
         rows, weight = self.rows, self.weight
         if not weight:
             name = self.column.name
-            raise TableError(f"column {name!r} has no value in any training row; leave it out", f"--drop {name}")
+            raise TableError(f"column {name!r} has no value in any training row; leave it out", drop=[name])
         if isinstance(self.column.map, Scaled):
             shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
             return replace(self.column, map=shape)
@@ -442,7 +442,7 @@ def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOpti
     if not weight:
         message = f"the weights in column {options.weights!r} are all zero"
         if total_weight:
-            raise TableError(f"{message} in the training rows; choose other training rows by another seed", "--seed")
+            raise TableError(f"{message} in the training rows; choose other training rows by another seed", seed=...)
         raise TableError(f"{message}; give some rows a positive weight")
     learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
     if options.weights is not None:  # weights are divided by their mean, so they do not change the learning rate

@@ -89,7 +89,7 @@ def _incomplete(
         read += gaps.shape[1]
     empty = [name for name, count in zip(columns, totals.tolist(), strict=True) if count == read]
     if read == 1:
-        return TableError(f"{table.name}: row 1 lacks a value, in {some(empty)}; {COMPLETE}", "--missing drop")
+        return TableError(f"{table.name}: row 1 lacks a value, in {some(empty)}; {COMPLETE}", missing="drop")
     if empty:
         return without_values(empty).about(table.name)
     found = ", ".join(f"{name!r} ({count})" for name, count in zip(columns, totals.tolist(), strict=True) if count)
@@ -97,12 +97,12 @@ def _incomplete(
         worst = columns[int(totals.argmax())]
         return TableError(
             f"{table.name}: every row lacks a value, in {found}; leave out the emptiest column, {worst!r}",
-            f"--drop {worst}",
+            drop=[worst],
         )
     lack = "rows lack" if rows > 1 else "row lacks"
-    return TableError(f"{table.name}: {rows} {lack} a value, in {found}; {COMPLETE}", "--missing drop")
+    return TableError(f"{table.name}: {rows} {lack} a value, in {found}; {COMPLETE}", missing="drop")
 
 
 def without_values(columns: Sequence[str]) -> TableError:
     """Return the error for columns without any value."""
-    return TableError(f"column {some(columns)} has no values at all; leave it out", f"--drop {','.join(columns)}")
+    return TableError(f"column {some(columns)} has no values at all; leave it out", drop=list(columns))

@@ -162,7 +162,7 @@ class _CsvFile:
             raise TableError(
                 f"{self.path}: a quoted text goes on over several lines, first in line {found.first_open:,}; close its "
                 "quotation mark in that line, or, if text has line breaks in this table, allow them",
-                "--allow-multiline",
+                allow_multiline=True,
             )
 
 

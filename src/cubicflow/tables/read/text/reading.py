@@ -138,7 +138,7 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
     if len(top) < max(end - first, 1):
         raise TableError(
             f"{path}: there is no row {end - 1} to hold the names: the file has {len(lines)} lines; choose another row",
-            "--header",
+            header=...,
         )
     delimiter = _delimiter(top if reading.header != NO_HEADER else lines)
     try:
@@ -169,7 +169,7 @@ def names_of(
         return [f"x{i}" for i in range(len(rows[0]))]
     names = header_cells(rows)
     if not any(names):
-        raise TableError(f"{table}: {where} is empty; choose the row that holds the names", "--header")
+        raise TableError(f"{table}: {where} is empty; choose the row that holds the names", header=...)
     if len(names) > 1 and not names[0] and all(names[1:]):
         names[0] = INDEX
     if reading.header is None and looks_like_values(names, below):
@@ -177,7 +177,7 @@ def names_of(
         raise TableError(
             f"{table}: the first row ({shown}) looks like values: is it a row of the table, or does it hold the names? "
             "State that there are no names, or that row 0 holds the names,",
-            "--header none or --header 0",
+            header=("none", 0),
         )
     check_names(table, names)
     return names

@@ -1,7 +1,7 @@
-"""The works on a block: score its rows, draw its rows, or sum its scores.
+"""The tasks on a block: score its rows, draw its rows, or sum its scores.
 
-A work is pickled for the workers with its model, so only the process that starts a job needs the run folder. A work
-writes only the block's own part. Bad input is returned as an outcome, not raised, because Ray would wrap the exception
+A task is pickled for the workers with its model, so only the process that starts a job needs the run folder. A task
+writes only the block's own part. The error of bad input is returned, not raised, because Ray would wrap the exception
 in its own.
 """
 
@@ -18,17 +18,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.clusters.blocks import Block, block_seed
+from cubicflow.clusters.blocks import Block, Outcome, Skipped, block_seed
 from cubicflow.clusters.inputs import Inputs, read_segment
 from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.outcomes import Outcome, Skipped
 from cubicflow.clusters.stores import shown
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
+from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable, Scores
 from cubicflow.tables.query.conditions import Given
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.verdict import ScoreOfRows
-from cubicflow.tables.schema.split import PARTS
+from cubicflow.tables.run.scored_parts import ScoreSums
 from cubicflow.tables.table_error import TableError
 
 Places = NDArray[np.int64]
@@ -36,20 +34,20 @@ ROW_ONE = re.compile(r"\brow 1\b")  # the row number in an error message about a
 
 
 @dataclass
-class Work(ABC):
-    """A function of blocks. A work is pickled with its model on the CPU; a worker moves the model to its device."""
+class Task(ABC):
+    """A function of blocks. A task is pickled with its model on the CPU; a worker moves the model to its device."""
 
     name: ClassVar[str]
     model: FittedTable
 
-    def __call__(self, block: Block) -> Outcome:
-        """Run a block. A TableError, from bad rows or from a disk, is returned in the outcome."""
+    def __call__(self, block: Block) -> Outcome | TableError:
+        """Run a block. A TableError, from bad rows or from a disk, is returned."""
         try:
             return self.do(block)
         except TableError as error:
-            return Outcome(block.number, refused=(str(error), error.option))
+            return error.with_traceback(None)  # its frames would keep the model alive
 
-    def place(self, device: str | None) -> None:
+    def to(self, device: str | None) -> None:
         """Move the model to a device."""
         if device is not None:
             self.model.flow.to(device)
@@ -59,8 +57,8 @@ class Work(ABC):
 
 
 @dataclass
-class SampleWork(Work):
-    """A work that draws the rows of a block with the block's own seed, and writes its part."""
+class SampleTask(Task):
+    """A task that draws the rows of a block with the block's own seed, and writes its part."""
 
     name: ClassVar[str] = "sample"
     folder: JobFolder
@@ -87,8 +85,8 @@ class SampleWork(Work):
 
 
 @dataclass
-class RowsWork(Work):
-    """A work on rows of files. A row that cannot be read or scored stops the job, or is skipped if ``skip`` is set."""
+class RowsTask(Task):
+    """A task on rows of files. A row that cannot be read or scored stops the job, or is skipped if ``skip`` is set."""
 
     inputs: Inputs
     missing: str | None = None
@@ -114,7 +112,7 @@ class RowsWork(Work):
                 if not self.skip:
                     raise
                 file = shown(segment.file.place)
-                reason = str(error).removeprefix(f"{file}: ")
+                reason = error.advice.message.removeprefix(f"{file}: ")
                 skipped.append(Skipped(file, segment.first + 1, segment.last, reason))
             start += rows
         empty = self.inputs.schema.empty_table().select(self.columns())
@@ -154,16 +152,16 @@ class RowsWork(Work):
             if not len(rows):
                 raise
             file, number = self.row_name(block, int(places[0]))
-            reason = ROW_ONE.sub("it", str(error).removeprefix("the rows: "), count=1)
+            reason = ROW_ONE.sub("it", error.advice.message.removeprefix("the rows: "), count=1)
             if not self.skip:
-                raise TableError(f"{file}, row {number:,}: {reason}", error.option) from None
+                raise TableError(f"{file}, row {number:,}: {reason}", **error.advice.arguments) from None
             skipped.append(Skipped(file, number, number, reason))
             return []
 
 
 @dataclass
-class ScoreWork(RowsWork):
-    """A work that scores the rows of a block and writes its part. The score of a skipped row is null."""
+class ScoreTask(RowsTask):
+    """A task that scores the rows of a block and writes its part. The score of a skipped row is null."""
 
     name: ClassVar[str] = "score"
     folder: JobFolder = field(default_factory=lambda: JobFolder("."))
@@ -206,25 +204,8 @@ def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArr
 
 
 @dataclass
-class Sums:
-    """Sums from which the mean scores of a table and of its parts are computed."""
-
-    whole: ScoreOfRows = field(default_factory=ScoreOfRows)
-    parts: list[ScoreOfRows] = field(default_factory=lambda: [ScoreOfRows() for _ in PARTS])
-    read: int = 0
-    gaps: int = 0
-
-    def join(self, other: Sums) -> None:
-        """Add the sums of other rows."""
-        self.whole.merge(other.whole)
-        for part, more in zip(self.parts, other.parts, strict=True):
-            part.merge(more)
-        self.read, self.gaps = self.read + other.read, self.gaps + other.gaps
-
-
-@dataclass
-class EvaluateWork(RowsWork):
-    """A work that sums the scores of a block's rows."""
+class EvaluateTask(RowsTask):
+    """A task that sums the scores of a block's rows."""
 
     name: ClassVar[str] = "evaluate"
 
@@ -235,20 +216,12 @@ class EvaluateWork(RowsWork):
 
     def do(self, block: Block) -> Outcome:
         rows, skipped, places = self.read(block)
-        unseen: Counter[str] = Counter()
 
-        def scored(table: Table) -> list[Any]:
+        def scored(table: Table) -> list[Scores]:
             return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
 
-        sums = Sums()
-        for at, found in self.usable(block, rows, places, skipped, scored):
-            for scores in found:
-                unseen.update(scores.unseen)
-                sums.read, sums.gaps = sums.read + scores.read, sums.gaps + scores.gaps
-                # The split into parts depends on the row's number in the whole table.
-                labels = self.model.split.parts_of(at[scores.numbers] + block.first)
-                chosen: list[Any] = [slice(None), *(labels == i for i in range(len(PARTS)))]
-                for score, some in zip((sums.whole, *sums.parts), chosen, strict=True):
-                    parts = (None if part is None else part[some] for part in (scores.independent, scores.weights))
-                    score.update(scores.log_likelihood[some], *parts)
-        return Outcome(block.number, block.rows, dict(unseen), skipped, found=sums)
+        sums = ScoreSums()
+        for at, pieces in self.usable(block, rows, places, skipped, scored):
+            for scores in pieces:  # the split into parts depends on the row's number in the whole table
+                sums.add(scores, self.model.split.parts_of(at[scores.numbers] + block.first))
+        return Outcome(block.number, block.rows, dict(sums.unseen), skipped, found=sums)

@@ -1,11 +1,11 @@
-"""``make demo``: a portrait as a two-dimensional density, and 225 Gaussians whose true density is known."""
+"""A portrait as a two-dimensional density, and 225 Gaussians whose true density is known: ``make demo``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from contextlib import closing
 from multiprocessing import get_context
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cubicflow.data.plane import GaussianGrid, ImageDensity
+from cubicflow.data.built_in import BUILT_IN
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
 from cubicflow.progress import clock, make_progress
@@ -25,10 +25,6 @@ from cubicflow.training.run_folder import RunFolder
 POINTS = 1_000_000
 TEST_POINTS = 50_000
 BATCH_SIZE = 1024
-DENSITIES: dict[str, Callable[[], ImageDensity | GaussianGrid]] = {
-    "Grace Hopper": ImageDensity.from_file,
-    "225 Gaussians": GaussianGrid,
-}
 RUNS = {"Grace Hopper": "grace-hopper", "225 Gaussians": "gaussians"}  # names of run folders and of built-in tables
 SIZE = 256  # pixels per side of each picture
 LINES = 20  # lines of progress in a log; a terminal has a bar
@@ -38,13 +34,13 @@ def main(folder: Path, seconds: float) -> None:
     """Fit each density in its own process for ``seconds``, print both scores, and write one picture."""
     parameters = sum(parameter.numel() for parameter in plane().parameters())
     print(
-        f"fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s: {', '.join(DENSITIES)}",
+        f"fitting {parameters:,} parameters to {POINTS:,} points for {seconds:.0f} s: {', '.join(RUNS)}",
         flush=True,
     )
     for run in RUNS.values():
         RunFolder(folder / run).forget()  # its metrics are not those of this call
-    with ProcessPoolExecutor(len(DENSITIES), mp_context=get_context("spawn")) as pool:
-        fits = {name: pool.submit(fit_density, name, seconds, folder) for name in DENSITIES}
+    with ProcessPoolExecutor(len(RUNS), mp_context=get_context("spawn")) as pool:
+        fits = {name: pool.submit(fit_density, name, seconds, folder) for name in RUNS}
         show_progress(fits, seconds, folder)
         rows, scores = zip(*(fitted.result() for fitted in fits.values()), strict=True)
     print(*scores, sep="\n")
@@ -86,7 +82,7 @@ def fit_density(name: str, seconds: float, folder: Path) -> tuple[PlaneRow, str]
     """
     torch.set_num_threads(1)  # the other process uses the other core
     began = time.monotonic()
-    truth = DENSITIES[name]()
+    truth = BUILT_IN[RUNS[name]]()
     points = truth.sample(POINTS, 0)
     flow = plane()
     settings: dict[str, Any] = {
