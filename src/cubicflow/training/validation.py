@@ -37,7 +37,7 @@ class Validation:
         self.sums = step_hook.prepared_validation(step, notify)
         # A user's loss may keep a graph, which needs far more memory: use the small batch.
         large = step.processes.device.type == "cuda" and is_one_pass(step.loss)
-        self.batch_rows = even_size(rows.num_rows, GPU_BATCH_ROWS) if large else BATCH_ROWS
+        self.batch_rows = even_size(rows.num_rows, GPU_BATCH_ROWS, step.processes.size) if large else BATCH_ROWS
 
     def __call__(self) -> dict[str, float]:
         """Validate the raw and the averaged weights, and keep the better ones if they are the best so far.
@@ -79,10 +79,12 @@ class Validation:
         return rows.to(self.step.processes.device, self.step.dtype)
 
 
-def even_size(rows: int, most: int) -> int:
-    """Return the size of the fewest batches of at most ``most`` rows, so that the last batch is hardly smaller.
+def even_size(rows: int, most: int, processes: int) -> int:
+    """Return the size of batches of at most ``most`` rows: as few as give every process the same number of batches, and
+    of nearly equal sizes.
 
-    >>> even_size(100, 40)
-    34
+    >>> even_size(100, 40, 1), even_size(100, 40, 4)
+    (34, 25)
     """
-    return math.ceil(rows / max(math.ceil(rows / most), 1))
+    rounds = math.ceil(rows / (most * processes))
+    return math.ceil(rows / max(rounds * processes, 1))
