@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROUNDING = 1e-12  # relative rounding error of a sum of weights
-
 
 def effective_size(weights: NDArray[np.float64] | Tensor) -> float:
     """Return Kish's effective sample size, (sum w)^2 / sum w^2; 0 if all weights are 0.
@@ -46,8 +44,7 @@ def weighted_quantiles(
 ) -> NDArray[np.float64]:
     """Return for each mark the smallest value (..., P) such that it and all smaller values have at least that weight.
 
-    A quantile is one of the values. A mark beyond the total weight gives the largest value, and a sum of weights that
-    is only a rounding error below a mark reaches it.
+    A quantile is one of the values. A mark beyond the total weight gives the largest value.
 
     Args:
         marks: weights (L,) or (..., L): levels, multiplied by the total weight.
@@ -56,8 +53,8 @@ def weighted_quantiles(
     [1.0, 2.0, 3.0]
     """
     order = np.argsort(values, axis=-1, kind="stable")
-    reached = marks * (1 - ROUNDING)
-    places = _places(np.cumsum(np.take_along_axis(weights, order, -1), axis=-1), reached, "left")
+    ends = np.cumsum(np.take_along_axis(weights, order, -1), axis=-1)
+    places = _places(ends, marks * (1 - values.shape[-1] * np.finfo(np.float64).eps), "left")  # rounding of the sums
     found: NDArray[np.float64] = np.take_along_axis(np.take_along_axis(values, order, -1), places, -1)
     return found
 
