@@ -53,7 +53,8 @@ def weighted_quantiles(
     [1.0, 2.0, 3.0]
     """
     order = np.argsort(values, axis=-1, kind="stable")
-    places = _places(np.cumsum(np.take_along_axis(weights, order, -1), axis=-1), marks, "left")
+    ends = np.cumsum(np.take_along_axis(weights, order, -1), axis=-1)
+    places = _places(ends, marks * (1 - values.shape[-1] * np.finfo(np.float64).eps), "left")  # rounding of the sums
     found: NDArray[np.float64] = np.take_along_axis(np.take_along_axis(values, order, -1), places, -1)
     return found
 

@@ -41,10 +41,10 @@ def odd(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("model", ["flow", "columns"])
-def test_names_are_shown_escaped(cubicflow: Command, odd: Path, tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize("model", [("columns",), ("flow", "--drop", ODD["kind"], "--drop", "tame")], ids=lambda m: m[0])
+def test_names_are_shown_escaped(cubicflow: Command, odd: Path, tmp_path: Path, model: tuple[str, ...]) -> None:
     run = tmp_path / f"r{TITLE}un"
-    fitted = cubicflow("fit", odd, "-o", run, "--model", model, *FAST)
+    fitted = cubicflow("fit", odd, "-o", run, "--model", *model, *FAST)
     assert fitted.status == 0, fitted.errors
     assert "si\\x1b[31mze" in fitted.output
     said = [fitted, cubicflow("evaluate", run, odd), cubicflow("compare", run, run, odd)]

@@ -28,7 +28,7 @@ def capture(run: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDA
         try:
             returned = run()
         except BaseException:
-            _abort(graph)
+            _abort(graph, device)
             raise
         graph.capture_end()
     torch.cuda.current_stream(device).wait_stream(stream)
@@ -68,12 +68,17 @@ def shapes(inputs: Sequence[Tensor | None]) -> tuple[torch.Size | None, ...]:
     return tuple(None if part is None else part.shape for part in inputs)
 
 
-def _abort(graph: torch.cuda.CUDAGraph) -> None:
-    """End a failed capture. A failed capture leaves the random generator in capture mode. An empty capture that
-    succeeds resets the generator."""
+def _abort(graph: torch.cuda.CUDAGraph, device: torch.device) -> None:
+    """End a failed capture. A failed capture leaves the random generator in capture mode. A capture that succeeds
+    resets the generator.
+
+    torch warns about a graph without kernels, so that capture has one. A filter of warnings would act on all threads.
+    """
     try:
         graph.capture_end()
     except RuntimeError:
+        number = torch.zeros((), device=device)  # its kernel is loaded before the capture
         after = torch.cuda.CUDAGraph()
         after.capture_begin()
+        number.zero_()
         after.capture_end()

@@ -200,7 +200,7 @@ class FittedTable:
                     path, "the model does not match the columns of the table; restore the file, or fit again"
                 )
             return fitted
-        encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
+        encoder, shape = FlowEncoder(schema), getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
             raise FlowFileError(
                 path, f"the table has {encoder.features} columns to model, but the flow has another shape; fit again"
@@ -365,7 +365,8 @@ class FittedTable:
             rules: dict[str, Any] = {"constraints": self.constraints}
             return sample.draw_rows(self.flow, self.needed_cells, n, context, generator, **rules)
         encoder = FlowEncoder(self.schema)
-        features, options = encoder.context_inputs(context), {"temperature": temperature, "generator": generator}
+        features = encoder.context_inputs(context)
+        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
         if features is None:
             x = self.flow.sample(n, **options)
         else:

@@ -30,7 +30,7 @@ from cubicflow.transforms.transform import initialising
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
 
 
-class Reading(NamedTuple):
+class LoggedValues(NamedTuple):
     """Logged values of a step: the sum of the losses since the last reading, the learning rate, the gradient's norm."""
 
     loss_sum: float
@@ -151,10 +151,10 @@ class Step:
         with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
 
-    def read(self) -> Reading:
+    def read(self) -> LoggedValues:
         """Return the logged values. The program waits for the device once."""
         values = (self.loss_sum, self.learning_rate, self.gradient_norm)
-        return Reading(*torch.stack([value.double() for value in values]).tolist())
+        return LoggedValues(*torch.stack([value.double() for value in values]).tolist())
 
     @torch.no_grad()
     def validation_sums(self, batch: Batch) -> Tensor:
