@@ -218,7 +218,7 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(3, colour=2), TypeError, "TabularConfig has no setting 'colour'. It has: family, "),
         (lambda: cf.flows.tabular(0), ValueError, "features must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, num_layers=0), ValueError, "num_layers must be a positive integer, got 0"),
-        (lambda: cf.flows.tabular(3, layer="recurrent"), ValueError, "layer must be one of 'coupling', 'autoregressive'"),
+        (lambda: cf.flows.tabular(3, layer="rnn"), ValueError, "layer must be one of 'coupling', 'auto"),
         (lambda: cf.flows.tabular(3, network="lstm"), ValueError, "network must be 'mlp' or 'transformer', got 'lstm'"),
         (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers need network='mlp'"),
         (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
