@@ -106,7 +106,7 @@ def fit(
     """
     with clear_errors():
         from cubicflow.tables import Reading, TableOptions, fit_table
-        from cubicflow.tables.run.verdict import score_lines, score_warnings
+        from cubicflow.tables.run import score_lines, score_warnings
 
         options = TableOptions(
             kinds=pairs("--type", kind or []),

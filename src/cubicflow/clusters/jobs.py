@@ -25,7 +25,7 @@ from cubicflow.progress import PieceProgress, make_progress
 from cubicflow.seeds import fresh_seed
 from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.run.scored_parts import ScoredParts, ScoreSums
+from cubicflow.tables.run import ScoredParts, ScoreSums
 from cubicflow.tables.table_error import TableError
 
 ON_ERROR = ("stop", "skip")

@@ -25,8 +25,8 @@ from cubicflow.clusters.stores import shown
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable, Scores
 from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.scored_parts import ScoreSums
+from cubicflow.tables.read import Table, in_memory
+from cubicflow.tables.run import ScoreSums
 from cubicflow.tables.table_error import TableError
 
 Places = NDArray[np.int64]

@@ -31,7 +31,7 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.built_in import BUILT_IN
-from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
+from cubicflow.tables.run import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 

@@ -32,7 +32,7 @@ from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers
-from cubicflow.tables.read.table import Text, in_memory
+from cubicflow.tables.read import Text, in_memory
 
 MOST_ROWS = 20_000  # largest number of rows that are scored
 SHOWN_ROWS = 500  # rows whose cells are sent to the page
