@@ -46,7 +46,7 @@ def impute(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.query.filled_table import FilledTable, names_of_draws
+        from cubicflow.tables.query import FilledTable, names_of_draws
         from cubicflow.tables.run import CsvStyle, check_output, write_files, write_rows
 
         if mode and draws > 1:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
+from cubicflow.tables import TableError
 from cubicflow.tables.read import (
     Table,
     changed,
@@ -24,7 +25,6 @@ from cubicflow.tables.read import (
     in_memory,
     without_views,
 )
-from cubicflow.tables.table_error import TableError
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16
