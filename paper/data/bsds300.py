@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.cache_folder import cache_folder
 from cubicflow.files import replacing
+from cubicflow.tables.read.built_in import cache_folder
 from paper.data.benchmark_table import (
     ARCHIVE,
     PUBLISHED,

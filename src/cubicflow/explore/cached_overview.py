@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from cubicflow.data.cache_folder import cache_folder
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.files import check_plain, write_atomically
+from cubicflow.tables.read.built_in import cache_folder
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 OVERVIEW = ("run", "columns", "data")

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
@@ -16,6 +15,7 @@ from cubicflow.flows import Mixture
 from cubicflow.plots.learned_splines import POINTS, ROWS, Curves, layers_of, most_bent
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.read.built_in import BUILT_IN
 
 PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn

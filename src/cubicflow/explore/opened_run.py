@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.advice import message_of
-from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.messages import without_paths
@@ -31,6 +30,7 @@ from cubicflow.tables import FittedTable, Table, TableError
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SECTION
 from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.read.built_in import BUILT_IN
 from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
