@@ -106,11 +106,15 @@ class Set:
         return Set(self.ends[rows], self.gap[rows])
 
     def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers (N,) lie in the set, each in the set of its row if the sets differ by row."""
+        """Return which plain numbers (N,) lie in the set, each in the set of its row if the sets differ by row.
+
+        No set holds an infinite number, which stands for a value that the column cannot hold.
+        """
         if len(self) == 1:
-            return (self._around(y) >= 0) | (np.isnan(y) & self.gap)
-        inside = (y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1])
-        found: Flags = inside.any(axis=1) | (np.isnan(y) & self.gap)
+            inside = self._around(y) >= 0
+        else:
+            inside = ((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1])).any(axis=1)
+        found: Flags = np.where(np.isnan(y), self.gap, inside & ~np.isinf(y))
         return found
 
     @property
