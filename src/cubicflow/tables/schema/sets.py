@@ -110,12 +110,12 @@ class Set:
 
         No set holds an infinite number, which stands for a value that the column cannot hold.
         """
+        inside: Flags
         if len(self) == 1:
             inside = self._around(y) >= 0
         else:
             inside = ((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1])).any(axis=1)
-        found: Flags = np.where(np.isnan(y), self.gap, inside & ~np.isinf(y))
-        return found
+        return (inside & ~np.isinf(y)) | (np.isnan(y) & self.gap)
 
     @property
     def is_empty(self) -> bool:
