@@ -114,7 +114,7 @@ class Set:
         if len(self) == 1:
             inside = self._around(y) >= 0
         else:
-            inside = ((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1])).any(axis=1)
+            inside = np.any((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1]), axis=1)
         return (inside & ~np.isinf(y)) | (np.isnan(y) & self.gap)
 
     @property
