@@ -18,8 +18,7 @@ import torch
 from cubicflow.arguments import unknown_name
 from cubicflow.clusters.blocks import Block, Outcome
 from cubicflow.clusters.tasks import Task
-from cubicflow.tables.fitted import checked_device
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError, checked_device
 
 ENGINES = ("local", "ray")
 Result = Outcome | TableError  # a TableError is returned, not raised: an engine would wrap it in an error of its own

@@ -15,10 +15,16 @@ import pyarrow as pa
 from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
-from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_of_files
-from cubicflow.tables.read.table import Table, check_names, in_memory
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
+from cubicflow.tables.read import (
+    Table,
+    changed,
+    check_names,
+    check_unpacked,
+    fingerprint_of_files,
+    in_memory,
+    without_views,
+)
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16

@@ -22,9 +22,8 @@ from pyarrow import fs
 from cubicflow.extras import install
 from cubicflow.files import NotPlainError, temporary_name, write_atomically
 from cubicflow.owned_folder import Files, LocalFiles
-from cubicflow.tables.read.fetched import file_system, without_secrets
-from cubicflow.tables.read.places import URL, URL_AS_PATH
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
+from cubicflow.tables.read import URL, URL_AS_PATH, file_system, without_secrets
 
 MAGIC = frozenset("*?[")
 HIDDEN = re.compile(r"(^|/)[._]")

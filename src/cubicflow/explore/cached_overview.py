@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from cubicflow.explore.framed import framed, unframed
-from cubicflow.files import check_plain, write_atomically
-from cubicflow.tables.read.built_in import cache_folder
+from cubicflow.files import cache_folder, check_plain, write_atomically
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 OVERVIEW = ("run", "columns", "data")

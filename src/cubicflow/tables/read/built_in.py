@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from cubicflow.data.plane import GaussianGrid, ImageDensity
-from cubicflow.files import replacing
+from cubicflow.files import cache_folder, replacing
 
 POINTS = 100_000
 BUILT_IN: dict[str, Callable[[], GaussianGrid | ImageDensity]] = {
     "gaussians": GaussianGrid,
     "grace-hopper": ImageDensity.from_file,
 }
-CACHE_VARIABLE = "CUBICFLOW_CACHE"
 
 
 def built_in_table(name: str) -> Path:
@@ -32,12 +30,3 @@ def built_in_table(name: str) -> Path:
         with replacing(path) as file:
             np.savez(file, x=points[:, 0], y=points[:, 1])
     return path
-
-
-def cache_folder() -> Path:
-    """Return the folder of files that were downloaded or computed once: that in ``CUBICFLOW_CACHE``, else ``cubicflow``
-    in ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named).expanduser()
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "cubicflow"
