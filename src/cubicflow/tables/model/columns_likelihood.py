@@ -15,6 +15,7 @@ from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, Scored
 
 ROWS_AT_ONCE = 1 << 12
+CELLS_AT_ONCE = 1 << 16  # a cell of a number needs a few kilobytes for its spline
 
 
 @torch.no_grad()
@@ -28,8 +29,9 @@ def score_rows(model: ColumnsModel, encoder: CellEncoder, numbers: Numbers, *, o
     model = in_float64(model)
     shape = len(numbers.y), len(encoder.order)
     terms, baseline, unseen = np.empty(shape), np.empty(len(numbers.y)), np.empty(shape, np.bool_)
-    for start in range(0, len(terms), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    at_once = min(max(CELLS_AT_ONCE // len(encoder.order), 1), ROWS_AT_ONCE)
+    for start in range(0, len(terms), at_once):
+        rows = slice(start, start + at_once)
         cells = encoder.inputs(numbers.y[rows])
         kinds = cells.reshape(len(cells), -1, CELL)[:, :, 0]
         context = None if numbers.context is None else _to_device(model, encoder.context_inputs(numbers.context[rows]))
