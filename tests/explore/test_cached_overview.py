@@ -80,7 +80,7 @@ def test_the_names_of_the_files_of_a_run() -> None:
 def test_the_page_comes_before_torch() -> None:
     """Everything up to the overview of a run that was opened before is imported without torch."""
     code = "import cubicflow.cli.explore, cubicflow.explore.app, cubicflow.explore.server, sys, typer, uvicorn\n"
-    code += "from cubicflow.cli.clear_errors import clear_errors\nwith clear_errors(): print('torch' in sys.modules)"
+    code += "from cubicflow.cli.terminal import clear_errors\nwith clear_errors(): print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

@@ -64,6 +64,7 @@ class TestEveryModel:
         ("maf", 5 * (plain(6, 100, 2, 12) + 12)),
         ("iaf", 4 * plain(6, 320, 2, 12)),
         ("planar", 80 * 13),
+        ("block-naf", 5 * (1 + 2 * 6 * 60 + 2 * (60 + 6))),  # a gate, weights, scales and shifts
         ("naf", 5 * plain(6, 100, 2, 6 * (16 * 18 + 16 * 19))),
     ],
 )

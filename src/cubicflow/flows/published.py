@@ -16,7 +16,7 @@ _PLAIN: dict[str, Any] = {
     "linear": False, "residual": False, "identity_start": False, "scale_logits": False, "identity_maps": False,
 }  # fmt: skip
 
-# Settings of tabular. A number of hidden layers is num_blocks + 1 in plain networks.
+# Settings of tabular, or functions of the number of columns. Plain networks have num_blocks + 1 hidden layers.
 PUBLISHED: dict[str, dict[str, Any]] = {
     # Dinh et al. 2014, section 5.1, MNIST: 4 couplings, 5 hidden layers of 1000 units. The last scaling is the base's.
     "nice": {**_PLAIN, "family": "additive", "num_layers": 4, "hidden_features": 1000, "num_blocks": 4,
@@ -39,6 +39,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "sylvester": {"layer": "sylvester", "num_layers": 16, "linear": False, "direction": "noise"},
     # Huang et al. 2018, with the sizes of their program maf_experiments.py: 5 layers, 100 units, 16 sigmoids.
     "naf": {**_PLAIN, "layer": "naf", "num_layers": 5, "hidden_features": 100, "num_blocks": 1, "num_bins": 16},
+    # De Cao et al. 2019, with the sizes of their program density_estimation.py: 5 layers, 10 units for each column.
+    "block-naf": {"layer": "block_naf", "linear": False, "num_layers": 5, "depth": 1,
+                  "hidden_features": lambda features: 10 * features},
     # Durkan et al. 2019b, with the sizes of their program uci.py. Our splines need no interval.
     "rq-nsf": {"family": "rational_quadratic", "num_layers": 10, "num_bins": 8, "identity_start": False},
     "rq-nsf-ar": {"layer": "autoregressive", "family": "rational_quadratic", "num_layers": 10, "num_bins": 8,
@@ -66,6 +69,7 @@ def published(name: str, features: int | Sequence[int], **changes: Any) -> Flow:
     - ``"planar"``: planar flow (Rezende and Mohamed 2015)
     - ``"sylvester"``: Sylvester flow (van den Berg et al. 2018)
     - ``"naf"``: neural autoregressive flow (Huang et al. 2018)
+    - ``"block-naf"``: block neural autoregressive flow (De Cao et al. 2019)
     - ``"rq-nsf"``, ``"rq-nsf-ar"``: rational-quadratic couplings, or autoregressive layers (Durkan et al. 2019b)
     - ``"cubic"``: cubic-spline couplings (Durkan et al. 2019a)
 
@@ -89,10 +93,8 @@ def published(name: str, features: int | Sequence[int], **changes: Any) -> Flow:
     if name not in PUBLISHED:
         raise ValueError(unknown_name("cubicflow.flows.published", "model", name, PUBLISHED))
     if isinstance(features, int):
-        settings = {**PUBLISHED[name], **changes}
-        if isinstance(settings.get("base"), type):
-            settings["base"] = settings["base"](features)
-        return tabular(features, **settings)
+        own = {key: value(features) if callable(value) else value for key, value in PUBLISHED[name].items()}
+        return tabular(features, **{**own, **changes})
     if name not in IMAGES:
         raise ValueError(f"{name} is not a model of images; give a number of columns, or one of {', '.join(IMAGES)}")
     return image(features, **{**IMAGES[name], **changes})

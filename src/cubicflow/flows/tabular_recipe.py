@@ -16,10 +16,12 @@ from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     BatchNorm,
+    BlockNAF,
     Compose,
     ElementMap,
     Elementwise,
     LULinear,
+    Permutation,
     Planar,
     Radial,
     Standardise,
@@ -39,7 +41,9 @@ class TabularConfig(RecipeConfig):
         num_layers: the number of pairs of a linear and a nonlinear layer.
         layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
             are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
-            family="deep_sigmoidal". ``"planar"``, ``"radial"`` and ``"sylvester"`` layers move all columns at once.
+            family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
+            units for each feature and ``depth`` hidden layers. ``"planar"``, ``"radial"`` and ``"sylvester"`` layers
+            move all columns at once.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -224,6 +228,18 @@ def _sylvester(config: TabularConfig, i: int, _domain: str) -> Transform:
     return Sylvester(config.features, seed=config.seed + i)
 
 
+def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
+    units = max(1, config.hidden_features // config.features)
+    sizes = {"depth": config.depth, "context_features": config.context_features, "seed": config.seed + i}
+    return _turned(config, i, BlockNAF(config.features, units, **sizes))
+
+
+def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
+    """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
+    layer before."""
+    return layer if config.linear or i == 0 else Compose([Permutation.reversing(config.features), layer])
+
+
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
@@ -242,5 +258,6 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "planar": _planar,
     "radial": _planar,
     "sylvester": _sylvester,
+    "block_naf": _block_naf,
 }
-WHOLE_ROWS = ("planar", "radial", "sylvester")  # layers without maps of single numbers
+WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester")  # layers without maps of single numbers

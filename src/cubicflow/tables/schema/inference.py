@@ -33,6 +33,7 @@ from cubicflow.tables.schema.doubts import (
     identifies,
     left_out_note,
     near_identifiers,
+    several_turns,
     too_few_rows,
     unrepeated_numbers,
 )
@@ -246,6 +247,7 @@ def _infer(
         warnings=(
             *near_identifiers(schema, survey.facts),
             *huge_whole_numbers(schema, survey.facts),
+            *several_turns(schema, survey.facts),
             *too_few_rows(schema, survey.parts["train"]),
             *unrepeated_numbers(doubted, survey.facts),
         ),
