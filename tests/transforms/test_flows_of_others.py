@@ -121,7 +121,7 @@ class TestRotations:
             return loss
 
         optimiser.step(distance)
-        assert float(distance()) < 1e-8
+        assert float(distance().detach()) < 1e-8
 
     @pytest.mark.parametrize("bias", [True, False])
     def test_a_flow_that_begins_with_qr_is_whitened(self, bias: bool) -> None:

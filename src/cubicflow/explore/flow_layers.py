@@ -12,7 +12,8 @@ from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
-from cubicflow.plots.learned_splines import POINTS, ROWS, Bent, first_flow, layers_of, most_bent
+from cubicflow.flows import Mixture
+from cubicflow.plots.learned_splines import POINTS, ROWS, Curves, layers_of, most_bent
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 
@@ -56,7 +57,7 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
 
 @torch.no_grad()
 def _flow_answer(run: OpenedRun) -> bytes:
-    flow = first_flow(run.model)
+    flow = run.model.flows[0] if isinstance(run.model, Mixture) else run.model
     if flow.context_features:
         return framed({"kind": "context", "layers": [], "steps": []})
     rows = _flow_inputs(run)
@@ -64,7 +65,7 @@ def _flow_answer(run: OpenedRun) -> bytes:
     x = torch.from_numpy(rows).to(dtype)
     lines = torch.from_numpy(_lines(rows)).to(dtype) if rows.shape[1] == 2 else None
     bent = [] if lines is None else [lines]
-    steps, states, curves = ["data"], [x], list[Bent]()
+    steps, states, curves = ["data"], [x], list[Curves]()
     layers: list[dict[str, Any]] = []
     for layer in layers_of(flow.transform):
         if not layer.affine and len(layers) < MOST_LAYERS:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from cubicflow.advice import Advice
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import frozen
 from cubicflow.export.loops import check_loops
@@ -101,7 +102,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
     ({'x': (3,), 'context': (2,)}, ('log_prob',))
     """
     if precision not in PRECISIONS:
-        raise ExportError(f"precision should be {' or '.join(PRECISIONS)}, got {precision!r}")
+        raise ExportError(Advice(f"there is no precision {precision!r}; choose one", precision=tuple(PRECISIONS)))
     dtype = PRECISIONS[precision]
     if isinstance(model, Mixture) and sampler:
         raise ExportError(

@@ -94,8 +94,8 @@ class Planar(Transform):
         along = (w * u).sum(-1, keepdim=True)
         s = F.softplus(along + SOFTPLUS_IS_ONE)
         # For w = 0 every u is allowed: the numerator is 0 too.
-        u = u + (s - 1 - along) * w / w.square().sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
-        return w, u, b, s[..., 0] if s.ndim > 1 else s
+        moved = (s - 1 - along) * w / w.square().sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
+        return w, u + moved, b, s[..., 0] if s.ndim > 1 else s
 
 
 def _log_slope(t: Tensor, s: Tensor) -> Tensor:
