@@ -16,7 +16,7 @@ from cubicflow.estimator.weighted_rows import Floats, distinct
 from cubicflow.tables import Schema, TableError, TableOptions, infer
 from cubicflow.tables.arrow_types import is_readable, without_views
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred

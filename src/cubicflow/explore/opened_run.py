@@ -30,7 +30,6 @@ from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model
 from cubicflow.tables import FittedTable, Table, TableError
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.fitted import SECTION
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
@@ -84,9 +83,8 @@ class OpenedRun:
         """The kind of model: columns, flow, array or images."""
         if self.fitted is None:
             return "images"
-        if isinstance(self.model, ColumnsModel):
-            return "columns"
-        return "flow" if SECTION in self.config else "array"
+        is_table = self.fitted.model.has_laws or SECTION in self.config
+        return self.fitted.model.name if is_table else "array"
 
     @property
     def is_plane(self) -> bool:

@@ -317,7 +317,8 @@ class FittedTable:
         n = whole_number("the number of samples", n, 0)
         if not self.model.takes_temperature and temperature != 1:
             raise TableError(
-                f"{self.model.phrase} has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
+                f"{self.model.phrase} has no temperature, got {temperature:g}; leave the temperature out, or fit a "
+                "flow",
                 model="flow",
             )
         options: dict[str, Any] = {"complete": complete, "constraints": self.all_constraints(constraints), "say": say}
@@ -327,9 +328,7 @@ class FittedTable:
         self, n: int, context: NDArray[np.float64] | None, generator: torch.Generator, temperature: float = 1.0
     ) -> NDArray[np.float64]:
         """Draw n rows as plain numbers. A model of columns keeps the sums of the fit."""
-        if self.model.has_laws:
-            return sample.draw_rows(self.model.laws(), n, context, generator, constraints=self.constraints)
-        return self.model.draw(n, context, generator, temperature)
+        return sample.draw_rows(self.model, n, context, generator, temperature, constraints=self.constraints)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of

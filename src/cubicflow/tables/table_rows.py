@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -82,32 +81,6 @@ class TableRows(IndexedRows):
     def plain(self, first: int, last: int) -> Numbers:
         """Return the rows ``first`` to ``last`` of this part as plain numbers, for scoring."""
         return self.encoder.split(np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
-
-
-class SplitRows(NamedTuple):
-    """The training, validation and test rows of a table."""
-
-    train: TableRows
-    validation: TableRows
-    test: TableRows
-
-
-def load_parts(
-    table: Table,
-    encoder: Encoder,
-    split: Split,
-    missing: Missing | str,
-    rows: int,
-    folder: Path | None = None,
-) -> SplitRows:
-    """Read the parts of a table of ``rows`` rows, as :func:`load_numbers` does."""
-    return parts_of(encoder, *load_numbers(table, encoder.schema, split, missing, rows, folder))
-
-
-def parts_of(encoder: Encoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
-    """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
-    everything = TableRows(encoder, numbers)
-    return SplitRows(*(everything.part(rows) for rows in chosen))
 
 
 def load_numbers(

@@ -33,18 +33,16 @@ EPOCHS = 30  # default number of epochs
 
 
 class ModelOfColumns(TableModel):
-    """The distribution of each column given the columns before it.
-
-    Attributes:
-        network: the network between cells.
-    """
+    """The distribution of each column given the columns before it."""
 
     name, phrase = "columns", "a model of columns"
     takes_gaps, takes_temperature, has_laws = True, False, True
 
+    encoder: CellEncoder
+    network: ColumnsModel
+
     def __init__(self, encoder: CellEncoder, network: ColumnsModel) -> None:
-        super().__init__(network)
-        self.encoder: CellEncoder = encoder
+        super().__init__(encoder, network)
         if any(getattr(network, name, None) != value for name, value in encoder.model_arguments.items()):
             raise TableError("the model does not match the columns of the table; restore the file, or fit again")
 
@@ -90,9 +88,6 @@ class ModelOfColumns(TableModel):
             "batch_size": batch,
             "steps": min(max(EPOCHS * (rows // batch), 1_000), 4_500),
         }
-
-    def with_network(self, network: Any) -> Self:
-        return type(self)(self.encoder, network)
 
     def usual(self, column: Column) -> Floats:
         cells = self.cells[column.name]

@@ -141,19 +141,18 @@ def _features(column: Column, y: Floats) -> Floats:
 
 # --- the model ---
 
-class FlowOfNumbers(TableModel):
-    """A flow of a complete table of numbers.
 
-    Attributes:
-        network: the flow, or a mixture of flows.
-    """
+class FlowOfNumbers(TableModel):
+    """A flow of a complete table of numbers."""
 
     name, phrase = "flow", "a flow"
     takes_gaps, takes_temperature, has_laws = False, True, False
 
+    encoder: FlowEncoder
+    network: Flow | Mixture
+
     def __init__(self, encoder: FlowEncoder, network: Flow | Mixture) -> None:
-        super().__init__(network)
-        self.encoder: FlowEncoder = encoder
+        super().__init__(encoder, network)
         shape = tuple(getattr(network, "shape", None) or ())
         if shape != (encoder.features,) or network.context_features != encoder.context_features:
             raise TableError(
@@ -188,9 +187,6 @@ class FlowOfNumbers(TableModel):
     @classmethod
     def suited_training(cls, rows: int) -> dict[str, Any]:  # noqa: ARG003
         return dict(SUITED_TRAINING)
-
-    def with_network(self, network: Any) -> Self:
-        return type(self)(self.encoder, network)
 
     def score(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:  # noqa: ARG002 - no value is missing
         known = self.encoder.independent

@@ -73,9 +73,10 @@ class TableModel(ABC):
     takes_temperature: ClassVar[bool]
     has_laws: ClassVar[bool]  # whether it has the distribution of each column given earlier columns
     encoder: Encoder
+    network: Any
 
-    def __init__(self, network: Any) -> None:
-        self.network = network
+    def __init__(self, encoder: Any, network: Any) -> None:
+        self.encoder, self.network = encoder, network
 
     @property
     def schema(self) -> Schema:
@@ -131,9 +132,9 @@ class TableModel(ABC):
     def suited_training(cls, rows: int) -> dict[str, Any]:
         """Return default training settings for this many training rows."""
 
-    @abstractmethod
     def with_network(self, network: nn.Module) -> Self:
         """Return the model with another network."""
+        return type(self)(self.encoder, network)
 
     # --- use ---
 
@@ -159,7 +160,7 @@ class TableModel(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return the model's own entries of the table section of a config: everything but the schema and the weights."""
+        """Return the model's own entries of the table section of a config: all but the schema and the weights."""
 
     @classmethod
     @abstractmethod

@@ -10,8 +10,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.table_model import TableModel
 from cubicflow.tables.query.conditions import Given, context_values, is_context
 from cubicflow.tables.query.constraints import (
     Constraint,
@@ -39,11 +38,11 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def draw_rows(
-    model: ColumnsModel,
-    encoder: CellEncoder,
+    model: TableModel,
     n: int,
     context: Floats | None,
     generator: torch.Generator,
+    temperature: float = 1.0,
     *,
     constraints: Sequence[Constraint] = (),
     complete: bool = False,
@@ -55,7 +54,9 @@ def draw_rows(
         constraints: columns that are sums are computed; the rows may break other constraints.
         complete: whether every value is drawn given that it is present.
     """
-    walk = Walk(model, encoder, {}, context, present=complete)
+    if not model.has_laws:
+        return model.draw(n, context, generator, temperature)
+    walk = Walk(model.laws(), {}, context, present=complete)
     walk.computed = computed_columns(walk, constraints)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
@@ -80,7 +81,7 @@ def sample_batches(
     """
 
     def draw(count: int, seed: int | None) -> Batches:
-        if fitted.cells is None and is_context(given, fitted.schema):
+        if not fitted.model.has_laws and is_context(given, fitted.schema):
             return _from_flow(fitted, count, given, temperature, seed)
         question = fitted.question(given, constraints, complete=complete, drops=True)  # raises for a flow
         return _under(question, count, fitted.generator(seed), say)
@@ -166,8 +167,9 @@ def all_constraints(fitted: FittedTable, texts: Sequence[str] = ()) -> tuple[Con
             )
     found = (*fitted.constraints, *more)
     sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
-    if sums and fitted.cells is None:
+    if sums and not fitted.model.has_laws:
         raise TableError(
-            f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", model="columns"
+            f"constraint {sums[0].text!r}: {fitted.model.phrase} cannot keep sums; fit a model of columns",
+            model="columns",
         )
     return found
