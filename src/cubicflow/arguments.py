@@ -51,7 +51,8 @@ def number(
     if not math.isfinite(found) or not above < found < below or found < least:
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"{least:g} or more"] * (least > -math.inf)
         bounds += [f"below {below:g}"] * (below < math.inf)
-        raise ValueError(f"{name} must be a finite number, {' and '.join(bounds)}, got {value!r}")
+        within = f", {' and '.join(bounds)}" if bounds else ""
+        raise ValueError(f"{name} must be a finite number{within}, got {value!r}")
     return found
 
 

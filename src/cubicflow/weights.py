@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+Floats = NDArray[np.float64]
 
-def effective_size(weights: NDArray[np.float64] | Tensor) -> float:
+
+def effective_size(weights: Floats | Tensor) -> float:
     """Return Kish's effective sample size, (sum w)^2 / sum w^2; 0 if all weights are 0.
 
     >>> effective_size(np.array([1.0, 1.0, 2.0]))

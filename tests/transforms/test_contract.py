@@ -42,7 +42,7 @@ from cubicflow.transforms import (
     Sylvester,
     Transform,
 )
-from cubicflow.transforms.element_map import PLAIN_MAPS
+from cubicflow.transforms.element_map import PLAIN_MAPS, SIGMOIDAL_MAPS
 
 CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
@@ -73,13 +73,13 @@ def couplings() -> dict[str, Case]:
         name if slopes in (None, "steffen") else f"{name} {slopes}": ElementMap(name, 6, slopes or "steffen")
         for name, slopes in FAMILIES
     }
-    maps = splines | {name: ElementMap(name) for name in PLAIN_MAPS}
+    maps = splines | {name: ElementMap(name, 4) for name in [*PLAIN_MAPS, *SIGMOIDAL_MAPS]}
     mask = [True, False, False, True, True]
     bent = {f"affine, then {name}": replace(each, affine_first=True) for name, each in splines.items()}
     cases = {f"Coupling {name}": Case(partial(Coupling, mask, mlp, m), (5,)) for name, m in (maps | bent).items()}
     return cases | {
         f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))
-        for name in ("cubic", "affine", "rational_quadratic")
+        for name in ("cubic", "affine", "rational_quadratic", "dense_sigmoidal")
     }
 
 

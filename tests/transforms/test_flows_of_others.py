@@ -10,9 +10,20 @@ from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.flows import whiten
-from cubicflow.transforms import BatchNorm, Orthogonal, Permutation, Planar, QRLinear, Radial, Sylvester
+from cubicflow.transforms import (
+    BatchNorm,
+    ElementMap,
+    Elementwise,
+    Orthogonal,
+    Permutation,
+    Planar,
+    QRLinear,
+    Radial,
+    Sylvester,
+)
 from cubicflow.transforms.implicit import triangular_inverse
 from cubicflow.transforms.orthogonal import householder_product
+from cubicflow.transforms.sigmoidal import num_sigmoidal_params, sigmoidal
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -171,3 +182,49 @@ def test_a_triangular_map_with_a_closed_inverse() -> None:
     found, minus_log_slope = triangular_inverse(function, z)
     assert torch.allclose(found, x, atol=1e-12)
     assert torch.allclose(minus_log_slope, -log_slope, atol=1e-10)
+
+
+class TestSigmoidalMaps:
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_deep_map_is_the_formula_of_the_paper(self, depth: int) -> None:
+        params = normal(20, 12 * depth, seed=1)
+        x = normal(20)
+        y = x
+        for a, b, w in params.view(20, depth, 3, 4).permute(1, 2, 0, 3):
+            gains = 4.0 ** ((2 * torch.arange(4, dtype=torch.float64) + 1) / 4 - 1)
+            units = torch.sigmoid(torch.nn.functional.softplus(a + math.log(math.e - 1)) * y[:, None] + gains * b)
+            y = torch.logit((torch.softmax(w, -1) * units).sum(-1))
+        found, _ = sigmoidal(x, params, num_bins=4, depth=depth, dense=False)
+        assert torch.allclose(found, y, rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("dense", [True, False])
+    def test_the_real_line_is_mapped_onto_itself(self, dense: bool) -> None:
+        """No value is lost where sigmoids round to 0 or 1: both tails are nearly straight lines."""
+        params = normal(num_sigmoidal_params(5, 2, dense=dense))
+        x = torch.tensor([-1e6, -1e3, -50.0, 0.0, 50.0, 1e3, 1e6], dtype=torch.float64)
+        y, log_slope = sigmoidal(x, params, num_bins=5, depth=2, dense=dense)
+        back, log_slope_back = sigmoidal(y, params, num_bins=5, depth=2, dense=dense, inverse=True)
+        assert torch.allclose(back, x, rtol=1e-13, atol=1e-12)
+        assert torch.allclose(log_slope_back, -log_slope)
+        assert (y.diff() / x.diff() > 0.01).all()
+
+    def test_equal_units_part(self) -> None:
+        """The start has equal units. Training makes them differ, so that the map finds two modes."""
+        x = torch.cat([0.3 * normal(300, 1) - 2, 0.5 * normal(300, 1, seed=1) + 2])
+        layer = Elementwise(1, ElementMap("dense_sigmoidal", 6)).double()
+        flow = cf.Flow(cf.distributions.StandardNormal(1), layer)
+        optimiser = torch.optim.Adam(flow.parameters(), lr=0.03)
+        for _ in range(200):
+            optimiser.zero_grad()
+            loss = -flow.log_prob(x).mean()
+            loss.backward()
+            optimiser.step()
+        modes = torch.distributions.Normal(torch.tensor([-2.0, 2.0]), torch.tensor([0.3, 0.5]))
+        best = torch.logsumexp(modes.log_prob(x) - math.log(2), dim=1).mean()
+        assert -float(loss.detach()) > float(best) - 0.1
+
+    def test_refusals(self) -> None:
+        with pytest.raises(ValueError, match="depth must be a positive integer, got 0"):
+            ElementMap("deep_sigmoidal", depth=0)
+        with pytest.raises(ValueError, match="the last axis of params has size 7, but a sigmoidal map needs 12"):
+            sigmoidal(torch.zeros(3), torch.zeros(7), num_bins=4, depth=1, dense=True)

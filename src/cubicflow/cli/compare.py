@@ -31,7 +31,7 @@ def compare(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.compare import compare_runs
+        from cubicflow.tables.run import compare_runs
 
         models = FittedTable.load(first, device), FittedTable.load(second, device)
         table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))

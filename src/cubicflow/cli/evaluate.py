@@ -51,7 +51,7 @@ def evaluate(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.scored_parts import score_parts
+        from cubicflow.tables.run import score_parts
 
         job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
         blockwise = job_options(engine, **job)

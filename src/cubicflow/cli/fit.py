@@ -14,7 +14,7 @@ from cubicflow.cli.arguments import given, names, pairs, ranges
 from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.cli.reading import DATA, Comment, Header, Multiline
 from cubicflow.cli.terminal import say
-from cubicflow.tables.kinds import NAMES
+from cubicflow.tables import KIND_NAMES
 
 # Options for each panel of the help.
 table_option, model_option, training_option = (
@@ -56,7 +56,8 @@ def fit(
         list[str] | None,
         table_option(
             "--type",
-            help=f"Kind of a column, if the inferred kind is wrong: col={', '.join(NAMES[:-1])} or {NAMES[-1]}.",
+            help="Kind of a column, if the inferred kind is wrong: "
+            f"col={', '.join(KIND_NAMES[:-1])} or {KIND_NAMES[-1]}.",
         ),
     ] = None,
     transform: Annotated[
@@ -106,7 +107,7 @@ def fit(
     """
     with clear_errors():
         from cubicflow.tables import Reading, TableOptions, fit_table
-        from cubicflow.tables.run.verdict import score_lines, score_warnings
+        from cubicflow.tables.run import score_lines, score_warnings
 
         options = TableOptions(
             kinds=pairs("--type", kind or []),

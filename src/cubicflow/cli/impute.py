@@ -46,8 +46,8 @@ def impute(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.query.filled_table import FilledTable, names_of_draws
-        from cubicflow.tables.run.output import CsvStyle, check_output, write_files, write_rows
+        from cubicflow.tables.query import FilledTable, names_of_draws
+        from cubicflow.tables.run import CsvStyle, check_output, write_files, write_rows
 
         if mode and draws > 1:
             raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")

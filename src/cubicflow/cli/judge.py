@@ -61,10 +61,9 @@ def judge(
     with clear_errors():
         from cubicflow.flows.serialization import CONFIG_FILE
         from cubicflow.tables import FittedTable, Reading, open_table
-        from cubicflow.tables.judging.judgement import JUDGE_FILE, judgement_text, write_judgement
-        from cubicflow.tables.judging.rows import judge_files, judge_run
-        from cubicflow.tables.read.places import is_path
-        from cubicflow.tables.run.output import check_file, is_own
+        from cubicflow.tables.judging import JUDGE_FILE, judge_files, judge_run, judgement_text, write_judgement
+        from cubicflow.tables.read import is_path
+        from cubicflow.tables.run import check_file, is_own
 
         run = Path(first) if is_path(first) and (Path(first) / CONFIG_FILE).is_file() else None
         if output is None and run is not None:

@@ -60,7 +60,7 @@ def sample(
     """
     with clear_errors():
         from cubicflow.tables import FittedTable
-        from cubicflow.tables.run.output import CsvStyle, check_output, write_rows
+        from cubicflow.tables.run import CsvStyle, check_output, write_rows
 
         if not 0 < temperature < float("inf"):
             raise ValueError(f"--temperature must be a number above 0, got {temperature:g}")

@@ -83,7 +83,7 @@ def score(
             say_unseen(result.unseen)
             return
         from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.output import check_output, write_rows
+        from cubicflow.tables.run import check_output, write_rows
 
         check_output(output, overwrite=overwrite)
         fitted, counts = FittedTable.load(run, device), Counter[str]()

@@ -16,14 +16,15 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
 from cubicflow.estimator.many_rows import MANY, fit_many
-from cubicflow.estimator.weighted_rows import Floats, encode
+from cubicflow.estimator.weighted_rows import encode
+from cubicflow.tables import Missing
 from cubicflow.tables.fitted import MODELS
 from cubicflow.tables.fitting import suited_model
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.model.table_model import Encoder, TableModel
 from cubicflow.tables.query.sample import draw_rows
-from cubicflow.tables.schema.usable_rows import Missing
+from cubicflow.weights import Floats
 
 SAMPLE_ROWS = 1 << 14
 COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns

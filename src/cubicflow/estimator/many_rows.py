@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.estimator.weighted_rows import Floats
+from cubicflow.tables import Schema
 from cubicflow.tables.fitting import fit_rows
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.table_model import TableModel
-from cubicflow.tables.schema import Schema
+from cubicflow.weights import Floats
 
 MANY = 5_000  # rows; with more rows, training in batches is faster than training members on all rows at once
 HELD_OUT = 10  # one of this many rows is held out for early stopping

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cubicflow.data.cache_folder import cache_folder
 from cubicflow.explore.framed import framed, unframed
-from cubicflow.files import check_plain, write_atomically
+from cubicflow.files import cache_folder, check_plain, write_atomically
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 OVERVIEW = ("run", "columns", "data")

@@ -7,14 +7,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Mixture
 from cubicflow.plots.learned_splines import POINTS, ROWS, Curves, layers_of, most_bent
-from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.read import BUILT_IN
+from cubicflow.weights import Floats
 
 PATH_POINTS = 200_000  # points sent through the layers of a flow of two features
 MOST_LAYERS = 16  # layers whose splines are drawn

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.flows.image_recipe import bits_per_dim
-from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables import Column
 from cubicflow.tables.axes import Axis
-from cubicflow.tables.judging.judgement import read_judgement
-from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.query.marginals import Marginals
-from cubicflow.tables.run.scored_parts import score_some
-from cubicflow.tables.run.verdict import Score, score_warnings, verdict
+from cubicflow.tables.judging import read_judgement
+from cubicflow.tables.query import Marginals
+from cubicflow.tables.run import Score, score_some, score_warnings, verdict
+from cubicflow.weights import Floats
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
 GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns

@@ -13,17 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.fitted import FittedTable
 from cubicflow.tables.model.plain_rows import table_rows, with_gaps
+from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows
 from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.constraints import kept_rows
-from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
-from cubicflow.tables.query.pool import Pool
 from cubicflow.tables.query.strategies import rejected
-from cubicflow.tables.table_error import TableError
+from cubicflow.weights import Floats
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
 POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time

@@ -17,7 +17,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
-    from cubicflow.tables.model.network import ColumnsModel
+    from cubicflow.tables import ColumnsModel
 
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -119,7 +119,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             noise = base.noise or f"draws of the base, {type(base).__name__}"
             return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
-    from cubicflow.tables.model.network import ColumnsModel
+    from cubicflow.tables import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
         raise ExportError(

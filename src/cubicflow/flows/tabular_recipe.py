@@ -14,7 +14,7 @@ from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
-from cubicflow.transforms.element_map import is_spline
+from cubicflow.transforms.element_map import SIGMOIDAL_MAPS, is_spline
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class TabularConfig(RecipeConfig):
         features: D.
         num_layers: the number of pairs of a linear and a nonlinear layer.
         layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
-            are MAF, and with direction="noise" IAF.
+            are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
+            family="deep_sigmoidal".
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -100,7 +101,7 @@ class TabularConfig(RecipeConfig):
         positive("features", self.features)
         positive("num_layers", self.num_layers)
         if self.layer not in LAYERS:
-            raise ValueError(f"layer must be {' or '.join(map(repr, LAYERS))}, got {self.layer!r}")
+            raise ValueError(f"layer must be one of {', '.join(map(repr, LAYERS))}, got {self.layer!r}")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
         if self.network not in ("mlp", "transformer"):
@@ -180,6 +181,11 @@ def _coupling(config: TabularConfig, i: int, domain: str) -> Transform:
     return config.coupling(mask, ResidualMLP, domain)
 
 
+def _naf(config: TabularConfig, i: int, domain: str) -> Transform:
+    family = config.family if config.family in SIGMOIDAL_MAPS else "dense_sigmoidal"
+    return _autoregressive(replace(config, family=family), i, domain)
+
+
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
@@ -194,4 +200,5 @@ def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
 LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "coupling": _coupling,
     "autoregressive": _autoregressive,
+    "naf": _naf,
 }

@@ -28,7 +28,7 @@ from cubicflow.tables.model.plain_rows import plain_numbers
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
-from cubicflow.tables.query.conditions import Given, context_values
+from cubicflow.tables.query.conditions import Given, context_values, read_conditions
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.query.filled_table import impute_rows
 from cubicflow.tables.query.question import Question
@@ -346,7 +346,8 @@ class FittedTable:
         A context column whose given value has more digits is left out.
         """
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
+        values = context_values(read_conditions(given, self.schema), self.schema)
+        written = {name: _digits_of(value) for name, value in values.items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
     def generator(self, seed: int | None) -> torch.Generator:

@@ -104,6 +104,13 @@ class Step:
             share.backward()
         gradients = self.weights.gradients()
         loss = self.processes.sum_gradients_(gradients, share.detach())
+        bad = step_hook.finish(self, gradients, loss)
+        self.weights.bump_versions()
+        self.statistics.restore(statistics, where=bad)
+
+    def finish(self, gradients: list[Tensor], loss: Tensor) -> Tensor:
+        """Clip the gradients, update weights and averages, and record the step. Nothing changes after a loss or
+        gradient that is not finite. Return whether this was the case, as a tensor, ()."""
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in gradients]))
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + TINY)).clamp(max=1)
@@ -113,8 +120,6 @@ class Step:
         failed = self.failed_at >= 0
         bad = ~torch.isfinite(loss + norm) | failed
         self.adam.update(gradients, self.learning_rate, skip=bad)
-        self.weights.bump_versions()
-        self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
 
@@ -122,6 +127,7 @@ class Step:
         self.count += 1
         self.loss_sum += torch.where(bad, 0, loss)
         self.gradient_norm.copy_(norm)
+        return bad
 
     def share_of_loss(self, batch: Batch) -> Tensor:
         """Return this process's part of the mean loss of the global batch. The parts of all processes sum to the mean.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.implicit import implicit_inverse
+from cubicflow.transforms.sigmoidal import SOFTPLUS_IS_ONE
 from cubicflow.transforms.transform import Transform, check_context, check_features
-
-SOFTPLUS_IS_ONE = math.log(math.e - 1)  # softplus(SOFTPLUS_IS_ONE) = 1
 
 
 class Planar(Transform):

@@ -13,3 +13,22 @@ impute          filling the missing values of rows
 constraints     relations that hold in every row
 sample          rows that meet a question, keep constraints, or are drawn for given context
 """
+
+from __future__ import annotations
+
+from cubicflow.tables.query.conditions import Given, second_condition
+from cubicflow.tables.query.filled_table import FILLED, FilledTable, names_of_draws
+from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
+from cubicflow.tables.query.pool import Pool
+
+__all__ = [
+    "FILLED",
+    "FilledTable",
+    "Given",
+    "Marginals",
+    "Pool",
+    "marginals",
+    "marginals_of_rows",
+    "names_of_draws",
+    "second_condition",
+]

@@ -118,10 +118,10 @@ def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, genera
 
 
 def _solved(sums: Sums, i: int, y: Floats) -> Floats:
-    """Return the value of column i that a sum gives in every row (N, D); inf where no sum gives one."""
+    """Return the value of column i that a sum gives in every row (N, D); infinite where no sum gives one."""
     found = np.full(len(y), np.inf)
     for solve in sums.get(i, ()):
-        found = np.where(np.isposinf(found), solve(y), found)
+        found = np.where(np.isinf(found), solve(y), found)
     return found
 
 

@@ -27,7 +27,8 @@ SIDES = {"=": ("above", "below"), "<": ("above",), "<=": ("above",), ">": ("belo
 def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
     """Return, for the last column of every sum, a function that computes it from the plain numbers of earlier columns.
 
-    Sums with dates, and sums with columns that are neither modelled nor constant, are left out.
+    The function returns inf where a value of the sum is missing, and -inf where the column cannot hold the result. Sums
+    with dates, and sums with columns that are neither modelled nor constant, are left out.
     """
     found: dict[int, Computed] = {}
     for constraint, modelled in _sums(walk, constraints):
@@ -121,11 +122,8 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
         if isinstance(column, Gridded):
             value = np.round(value, column.grid.decimals)
         found = column.rounded(column.encode_any(pa.array(value)))
-        is_valid = ~gap & np.isfinite(found)
-        found = np.where(is_valid, found, np.inf)
-        return np.where(
-            cells.encode(found)[:, 0] >= 0, found, np.inf
-        )  # inf: the column must be drawn, also for unseen values
+        can_hold = np.isfinite(found) & (cells.encode(found)[:, 0] >= 0)  # unseen values are never drawn
+        return np.where(gap, np.inf, np.where(can_hold, found, -np.inf))
 
     return compute
 

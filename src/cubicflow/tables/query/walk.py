@@ -88,7 +88,7 @@ class Walk:
         tilts: the tilts of some columns, by the same index.
         context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
         computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
-            order, and return inf for rows in which the column must be drawn.
+            order, and return inf for rows in which the column must be drawn, -inf where no value keeps the sum.
         checks: functions that return which rows keep the constraints whose last column is column i. They take plain
             numbers (N, D) in the model's order, and those of the context columns (N, C). The weight of the other rows
             becomes 0 at column i.
@@ -202,12 +202,17 @@ class Walk:
         return i in self.rules or i in self.computed
 
     def determined(self, y: Floats, i: int) -> Floats:
-        """Return the value of column i that earlier columns determine in every row (N, D); inf where it is drawn."""
-        drawn = np.full(len(y), np.inf)
+        """Return the value of column i that earlier columns determine in every row (N, D); inf where it is drawn.
+
+        The value is -inf where every value breaks a sum that is checked.
+        """
+        found = np.full(len(y), np.inf)
         if i in self.rules:
             determinant, rule = self.rules[i]
-            return rule.apply(y[:, determinant], drawn)
-        return self.computed[i](y) if i in self.computed else drawn
+            found = rule.apply(y[:, determinant], found)
+        elif i in self.computed:
+            found = self.computed[i](y)
+        return found if i in self.checks else np.where(np.isneginf(found), np.inf, found)
 
     def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
         """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
