@@ -30,7 +30,7 @@ class RecipeConfig:
         family: the family of the element maps, as in :class:`~cubicflow.transforms.ElementMap`.
         slopes: the slopes of the cubic: ``"steffen"`` or ``"free"``.
         num_bins: K, the number of bins of the splines, or of units of sigmoidal maps.
-        depth: the number of layers of sigmoidal maps.
+        depth: the number of layers of sigmoidal maps, and of hidden layers of Block-NAF.
         hidden_features, num_blocks, dropout, norm: settings of the networks.
         context_features: C; 0 for an unconditional density.
         context_shape, embedding_net: as in :class:`~cubicflow.flows.Flow`. ``context_features`` is then the size of the

@@ -12,7 +12,17 @@ from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
-from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
+from cubicflow.transforms import (
+    Autoregressive,
+    BlockNAF,
+    Compose,
+    ElementMap,
+    Elementwise,
+    LULinear,
+    Permutation,
+    Standardise,
+    Transform,
+)
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.element_map import SIGMOIDAL_MAPS, is_spline
 
@@ -26,7 +36,8 @@ class TabularConfig(RecipeConfig):
         num_layers: the number of pairs of a linear and a nonlinear layer.
         layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
             are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
-            family="deep_sigmoidal".
+            family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
+            units for each feature and ``depth`` hidden layers.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -186,6 +197,18 @@ def _naf(config: TabularConfig, i: int, domain: str) -> Transform:
     return _autoregressive(replace(config, family=family), i, domain)
 
 
+def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
+    units = max(1, config.hidden_features // config.features)
+    sizes = {"depth": config.depth, "context_features": config.context_features, "seed": config.seed + i}
+    return _turned(config, i, BlockNAF(config.features, units, **sizes))
+
+
+def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
+    """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
+    layer before."""
+    return layer if config.linear or i == 0 else Compose([Permutation.reversing(config.features), layer])
+
+
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
@@ -201,4 +224,5 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "coupling": _coupling,
     "autoregressive": _autoregressive,
     "naf": _naf,
+    "block_naf": _block_naf,
 }

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import check_context_given, config_of, positive
 from cubicflow.nets.rng import Dropout
 from cubicflow.nets.tracing import constant_tensor
 
@@ -135,13 +135,6 @@ def as_circles(circles: Sequence[bool] | None, in_features: int) -> list[bool] |
             f"circles must hold one bool for each of the {in_features} inputs, True for an angle; got {circles}"
         )
     return None if circles is None else [bool(circle) for circle in circles]
-
-
-def check_context_given(network: nn.Module, context: Tensor | None, context_features: int) -> None:
-    """Raise a ValueError unless there is a context exactly if the network takes one."""
-    if (context is None) != (context_features == 0):
-        given = "no context was given" if context is None else "context was given"
-        raise ValueError(f"{type(network).__name__} was built with context_features={context_features}, but {given}")
 
 
 class ResidualBlock(nn.Module):
