@@ -16,7 +16,7 @@ from cubicflow.data.plane import GaussianGrid
 from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
 from cubicflow.tables.axes import array_axis
-from cubicflow.tables.query.marginals import counted
+from cubicflow.tables.query.all_columns import counted
 
 Serve = Callable[[Path], Page]
 CORNERS = """(paper) => {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -27,7 +27,6 @@ from cubicflow.tables.model.law import Law
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy
-from cubicflow.tables.query.sums import checks_of, computed_columns
 from cubicflow.tables.query.walk import Walk, effective_size
 
 DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
@@ -62,9 +61,7 @@ class Pool(Strategy):
     size: int = 0
 
     def __post_init__(self) -> None:
-        self.walk = Walk(self.model, {}, self.context)
-        self.walk.computed = computed_columns(self.walk, self.constraints)
-        self._checked = replace(self.walk, checks=checks_of(self.walk, self.constraints))
+        self.walk = Walk(self.model, {}, self.context, constraints=self.constraints, drops=True)
         self._generator = torch.Generator().manual_seed(self.seed)
         network = self.model.network
         numbers = sum(network.outcomes) + sum(2 * network.num_bins + 2 for shape in network.shapes if shape)
@@ -102,10 +99,6 @@ class Pool(Strategy):
     def y(self) -> Floats:
         """All rows, (N, D) in the model's order."""
         return self._y[: self.size]
-
-    def keeps(self, y: Floats) -> NDArray[np.bool_]:
-        """Return which rows (N, D) keep the constraints of the fit."""
-        return self._checked.keeps(y)
 
     def law(self, i: int, rows: NDArray[np.int64] | slice) -> Law:
         """Return the distributions from which column i of some rows was drawn."""

@@ -21,7 +21,6 @@ from cubicflow.tables.query.constraints import (
 )
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, ask
-from cubicflow.tables.query.sums import computed_columns
 from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.table_error import TableError, some
 
@@ -56,8 +55,7 @@ def draw_rows(
     """
     if not model.has_laws:
         return model.draw(n, context, generator, temperature)
-    walk = Walk(model.laws(), {}, context, present=complete)
-    walk.computed = computed_columns(walk, constraints)
+    walk = Walk(model.laws(), {}, context, present=complete, constraints=constraints, drops=True)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
         walk.step(rows, i, generator)
