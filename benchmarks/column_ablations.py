@@ -166,7 +166,7 @@ CHANGES = [
 def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
     """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
-    found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided(), atoms=True)
+    found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided())
     numbers, _ = load_numbers(found.table, found.schema, Undivided(), Missing.MODEL, found.rows)
     return found.schema, numbers
 

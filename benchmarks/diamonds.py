@@ -50,6 +50,7 @@ def against_mixtures(path: Path) -> list[str]:
     for part in parts:
         y = part.plain(0, part.num_rows).y
         noise = encoder.noise(len(y), generator)
+        assert noise is not None  # every column has steps
         encoded, log_det = encoder.to_flow(y, noise)
         x.append(encoded.astype(np.float32))
         values.append((y + noise) * steps)  # relative to each column's origin: a shift leaves the density unchanged

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from cubicflow.data.built_in import BUILT_IN
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
 from cubicflow.progress import clock, make_progress
+from cubicflow.tables.read.built_in import BUILT_IN
 from cubicflow.training import fit
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.run_folder import RunFolder

@@ -5,7 +5,7 @@
 #   paper/gpu.sh out power:cubic-paper power:quadratic-paper figure-3
 #
 # A piece is
-#   figure-1, figure-2, figure-3, appendix
+#   figure-1, figure-2, figure-3, appendix; figure-2-paper and figure-3-paper for the model as the paper describes it
 #   DATASET[:MODEL,...][@SEED,...]          cells of table 1; by default all models and all seeds of the recipe
 #   peers-DATASET[:MODEL,...][@SEED,...]    other packages on the same arrays; by default all of them, with seed 0
 #
@@ -43,7 +43,7 @@ check_piece() {
   [[ $1 =~ $PIECE ]] || refuse "'$1' is no piece"
   local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} kind=models model
   case $name in
-    figure-[123] | appendix)
+    figure-[123] | figure-[23]-paper | appendix)
       [[ -z $models$seeds ]] || refuse "$name has no models or seeds to choose"
       return
       ;;
@@ -60,14 +60,17 @@ run_piece() {
   local name=${BASH_REMATCH[1]} models=${BASH_REMATCH[3]} seeds=${BASH_REMATCH[6]} status=0 model seed
   local command=("$PYTHON" -m paper table-1)
   case $name in
-    figure-* | appendix) command=("$PYTHON" -m paper "$name") ;;
+    figure-* | appendix) command=("$PYTHON" -m paper "${name%-paper}") ;;
     peers-*)
       command=("$PYTHON" -m paper peers)
       seeds=${seeds:-0}
       ;;
   esac
   case $name in
-    figure-* | appendix) command+=(-o "$WORK/$name") ;;
+    figure-* | appendix)
+      command+=(-o "$WORK/$name")
+      [[ $name != *-paper ]] || command+=(--paper)
+      ;;
     *) command+=(-o "$WORK/table-1" --dataset "${name#peers-}") ;;
   esac
   for model in ${models//,/ }; do command+=(--model "$model"); done

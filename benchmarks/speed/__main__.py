@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.terminal import say
+from cubicflow.cli.terminal import clear_errors, say
 
 PARTS = "splines, training, fit, densities, start, one-pass or scaling"
 

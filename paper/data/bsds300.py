@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.data.cache_folder import cache_folder
-from cubicflow.files import replacing
+from cubicflow.files import cache_folder, replacing
 from paper.data.benchmark_table import (
     ARCHIVE,
     PUBLISHED,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cubicflow.data.cache_folder import cache_folder
+from cubicflow.files import cache_folder
 
 DATA_VARIABLE = "CUBICFLOW_DATA"
 

@@ -51,7 +51,8 @@ def number(
     if not math.isfinite(found) or not above < found < below or found < least:
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"{least:g} or more"] * (least > -math.inf)
         bounds += [f"below {below:g}"] * (below < math.inf)
-        raise ValueError(f"{name} must be a finite number, {' and '.join(bounds)}, got {value!r}")
+        within = f", {' and '.join(bounds)}" if bounds else ""
+        raise ValueError(f"{name} must be a finite number{within}, got {value!r}")
     return found
 
 
@@ -64,6 +65,16 @@ def permutation(name: str, order: Iterable[int], size: int) -> list[int]:
     if sorted(numbers) != list(range(size)):
         raise ValueError(f"{name} must hold every number from 0 to {size - 1} once, got {order}")
     return numbers
+
+
+def check_context_given(module: Any, context: Any, context_features: int) -> None:
+    """Raise ValueError unless there is a context exactly if the module takes one."""
+    name = type(module).__name__
+    if context is None and context_features:
+        shape = f"(N, {context_features})"
+        raise ValueError(f"{name} was built with context_features={context_features}; pass context= of shape {shape}")
+    if context is not None and not context_features:
+        raise ValueError(f"{name} was built without context but got context; build it with context_features=")
 
 
 def config_of(module: object, *names: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import BinaryIO, TextIO
 
 from cubicflow.advice import AdvisedError
 
+CACHE_VARIABLE = "CUBICFLOW_CACHE"
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}", re.DOTALL)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system that cannot lock files
 
@@ -269,3 +270,12 @@ def _locked(file: TextIO, path: Path) -> bool:
         if error.errno not in NO_LOCKS:
             raise
     return path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
+
+
+def cache_folder() -> Path:
+    """Return the folder of files that were downloaded or computed once: that in ``CUBICFLOW_CACHE``, else ``cubicflow``
+    in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "cubicflow"

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+Floats = NDArray[np.float64]
 
-def effective_size(weights: NDArray[np.float64] | Tensor) -> float:
+
+def effective_size(weights: Floats | Tensor) -> float:
     """Return Kish's effective sample size, (sum w)^2 / sum w^2; 0 if all weights are 0.
 
     >>> effective_size(np.array([1.0, 1.0, 2.0]))
@@ -53,7 +55,8 @@ def weighted_quantiles(
     [1.0, 2.0, 3.0]
     """
     order = np.argsort(values, axis=-1, kind="stable")
-    places = _places(np.cumsum(np.take_along_axis(weights, order, -1), axis=-1), marks, "left")
+    ends = np.cumsum(np.take_along_axis(weights, order, -1), axis=-1)
+    places = _places(ends, marks * (1 - values.shape[-1] * np.finfo(np.float64).eps), "left")  # rounding of the sums
     found: NDArray[np.float64] = np.take_along_axis(np.take_along_axis(values, order, -1), places, -1)
     return found
 

@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.command_line import Command
 
 import cubicflow as cf
-from cubicflow.tables.kinds import NAMES
+from cubicflow.tables.kinds import KIND_NAMES
 
 from .pets import ROWS, make_frame
 
@@ -240,7 +240,7 @@ def test_help_shows_an_example(cubicflow: Command, command: str) -> None:
 
 def test_help_names_every_kind_of_column(cubicflow: Command) -> None:
     output = cubicflow("fit", "--help").output
-    assert [kind for kind in NAMES if kind not in output] == []
+    assert [kind for kind in KIND_NAMES if kind not in output] == []
 
 
 def test_an_error_names_the_option_that_solves_it(cubicflow: Command, run: Path, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def test_an_evaluation_is_that_of_one_pass(scene: Scene) -> None:
     for one, other in zip(
         (found.scored.whole, *found.scored.parts.values()), (expected.whole, *expected.parts.values()), strict=True
     ):
-        for mean, known in zip(one, other, strict=True):
+        assert (one.near, other.near) == (None, None)
+        for mean, known in zip(one[:3], other[:3], strict=True):
             assert mean.rows == known.rows
             np.testing.assert_allclose((mean.mean, mean.error), (known.mean, known.error), rtol=1e-9)
 

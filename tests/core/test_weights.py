@@ -61,3 +61,11 @@ def test_weighted_quantiles_are_those_of_repeated_values(rows):
         expected = repeated[np.minimum(m.astype(int), len(repeated)) - 1]
         expected[-1] = y.max()  # beyond the total weight
         np.testing.assert_array_equal(quantiles, expected)
+
+
+@pytest.mark.parametrize("rows", [3, 10, 40, 49, 400, 1000])
+def test_rounding_of_equal_weights_skips_no_value(rows: int) -> None:
+    """The sums of shares such as 1/49 are a rounding error off their levels."""
+    values, shares = np.arange(rows, dtype=float), np.full(rows, 1 / rows)
+    found = weighted_quantiles(values, shares, np.arange(1, rows + 1) / rows * shares.sum())
+    np.testing.assert_array_equal(found, values)

@@ -1,4 +1,4 @@
-"""Fixtures of the data loaders: an empty cache, a local web server and rows with numbers."""
+"""Fixtures of the data loaders: rows with numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.web_site import cache, site
 
 from .numbered_rows import numbered
-
-__all__ = ["cache", "site"]
 
 
 @pytest.fixture

@@ -7,10 +7,31 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+from torch.distributions import Categorical, Gamma, Independent, MixtureSameFamily, Normal
 
-from cubicflow.distributions import Base, NormalMixture, StandardNormal, Uniform
+from cubicflow.distributions import (
+    Base,
+    BaseMixture,
+    DiagonalNormal,
+    NormalMixture,
+    StandardNormal,
+    StudentT,
+    TorchDistribution,
+    Uniform,
+    VonMises,
+)
 from cubicflow.distributions import base as base_module
+
+EVERY = [
+    StandardNormal(2),
+    NormalMixture(2),
+    Uniform(2),
+    DiagonalNormal(2),
+    StudentT(2),
+    VonMises(2),
+    BaseMixture([Uniform(2), StudentT(2)]),
+    TorchDistribution(Gamma(torch.ones(2), torch.ones(2))),
+]
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
@@ -73,7 +94,7 @@ def test_uniform() -> None:
     assert ((samples >= 0) & (samples <= 1)).all()
 
 
-@pytest.mark.parametrize("base", [StandardNormal(2), NormalMixture(2), Uniform(2)], ids=lambda b: type(b).__name__)
+@pytest.mark.parametrize("base", EVERY, ids=lambda b: type(b).__name__)
 class TestEveryBase:
     def test_generators_make_samples_repeatable(self, base) -> None:
         first, second = (base.sample(10, generator=torch.Generator().manual_seed(3)) for _ in range(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cubicflow.advice import AdvisedError
-from cubicflow.cli.as_options import as_options
+from cubicflow.cli.terminal import as_options
 
 
 def option_of(error: AdvisedError) -> str | None:

@@ -107,7 +107,7 @@ def names(archive: Path) -> set[str]:
 
 def test_pieces_run_one_after_the_other_and_their_records_come_home(machines: Any) -> None:
     machine = machines("a", QUICK=1)
-    done = machine("miniboone:cubic,affine@0,3", "figure-3", "peers-bsds300:zuko-maf", "appendix")
+    done = machine("miniboone:cubic,affine@0,3", "figure-3", "peers-bsds300:zuko-maf", "appendix", "figure-2-paper")
     table = f"-m paper table-1 -o {machine.work}/table-1 --dataset miniboone --model cubic --model affine --device cpu"
     assert machine.commands() == [
         f"{table} --quick --seed 0",
@@ -115,6 +115,7 @@ def test_pieces_run_one_after_the_other_and_their_records_come_home(machines: An
         f"-m paper figure-3 -o {machine.work}/figure-3 --device cpu --quick",
         f"-m paper peers -o {machine.work}/table-1 --dataset bsds300 --model zuko-maf --device cpu --quick --seed 0",
         f"-m paper appendix -o {machine.work}/appendix --device cpu --quick",
+        f"-m paper figure-2 -o {machine.work}/figure-2-paper --paper --device cpu --quick",
     ]
     assert done.returncode == 3, done.stderr  # the status of figure-3; the pieces after it ran
     log = (machine.out / "log").read_text()

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from cubicflow import splines
 from cubicflow.splines.bins import Bins
-from cubicflow.splines.evaluation import Axis
+from cubicflow.splines.evaluation import Knots
 from cubicflow.splines.families import FAMILIES, Family
 from cubicflow.splines.spec import make_spec
 
@@ -61,8 +61,8 @@ class Case:
     def knots(self, params, inverse=False):
         """Return the K + 1 knots of each spline on the input axis, in params' precision."""
         bins = self.bins(params)
-        axis = Axis.of(bins.heights if inverse else bins.widths)
-        inner = torch.where(axis.before <= 0.5, axis.before, 1 - axis.after.roll(1, -1))
+        found = Knots.of(bins.heights if inverse else bins.widths)
+        inner = torch.where(found.before <= 0.5, found.before, 1 - found.after.roll(1, -1))
         return torch.cat([inner, torch.ones_like(inner[..., :1])], -1)
 
     def awkward_inputs(self, params, inverse=False, seed=0):

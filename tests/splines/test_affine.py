@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cubicflow.splines import additive, affine
+from cubicflow.splines import additive, affine, leaky_relu
 
 PRECISIONS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-@pytest.fixture(params=[affine, additive], ids=lambda function: function.__name__)
+@pytest.fixture(params=[affine, additive, leaky_relu], ids=lambda function: function.__name__)
 def element_map(request):
     return request.param
 

@@ -205,6 +205,22 @@ def test_the_gain_of_a_normal_pair_is_its_mutual_information(run: Path) -> None:
     assert scored.used == Used(N + 1, N, 2, 1)
 
 
+def test_values_far_beyond_the_training_rows_are_told_from_the_mean(run: Path, tmp_path: Path) -> None:
+    lines = (run / "t.csv").read_text().splitlines()[:101]
+    (tmp_path / "near.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "far.csv").write_text("\n".join([*lines, "3e30,0.5", "1,-3e30"]) + "\n")
+    how = {"settings": {"hidden_features": 8}, "steps": 2, "validate_every": 1, "progress": False, "seed": 0}
+    fitted = fit_table(tmp_path / "near.csv", tmp_path / "run", model="columns", **how).fitted
+    near, far = (score_parts(fitted, open_table(tmp_path / name)) for name in ("near.csv", "far.csv"))
+    assert near.whole.near is None
+    assert near.warnings(is_source=False) == []
+    assert far.whole.model.mean < -1e20
+    assert far.whole.near is not None
+    assert far.whole.near.mean == pytest.approx(near.whole.model.mean)
+    assert f"2 of {near.whole.model.rows + 2} rows score below -100,000 nats" in far.warnings(is_source=False)[0]
+    assert str(near.whole.model) in far.warnings(is_source=False)[0]
+
+
 def test_marginals_come_from_training_rows_alone(run: Path, tmp_path: Path) -> None:
     """Other test rows within the range of all rows do not change the marginals."""
     lines = (run / "t.csv").read_text().splitlines()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.helpers.options import option_of
 
-from cubicflow.cli.as_options import as_options
+from cubicflow.cli.terminal import as_options
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.read.table import in_memory

@@ -15,7 +15,7 @@ from tests.helpers.strict_rows import StrictRows
 
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import Schema, TableError, TableOptions, infer
-from cubicflow.tables.kinds import NAMES, REGISTRY, column_from_json, kinds
+from cubicflow.tables.kinds import KIND_NAMES, REGISTRY, column_from_json, kinds
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.column import Column, Facts, Role
 from cubicflow.tables.model.flow_encoder import FlowEncoder
@@ -55,7 +55,7 @@ def schema_of_context(column: Column) -> Schema:
 
 def test_every_kind_is_here() -> None:
     assert VALUES.keys() == REGISTRY.keys() == {kind.kind for kind in kinds().values()}
-    assert [kind for kind in REGISTRY if kind not in NAMES] == ["circular steps", "levels", "dropped"]
+    assert [kind for kind in REGISTRY if kind not in KIND_NAMES] == ["circular steps", "levels", "dropped"]
 
 
 @pytest.mark.parametrize("kind", REGISTRY)
@@ -159,7 +159,7 @@ class Colour(Categorical):
 
 def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds(), "colour", Colour)
-    monkeypatch.setattr("cubicflow.tables.schema.inference.NAMES", [*NAMES, "colour"])
+    monkeypatch.setattr("cubicflow.tables.schema.inference.KIND_NAMES", [*KIND_NAMES, "colour"])
     rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
     for told in ({}, {"paint": "colour"}):
         schema = infer(in_memory(rows), TableOptions(kinds=told)).schema

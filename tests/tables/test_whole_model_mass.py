@@ -45,7 +45,7 @@ def frame() -> pd.DataFrame:
 
 def learned() -> tuple[CellEncoder, np.ndarray]:
     rows = pa.Table.from_pandas(frame(), preserve_index=False)
-    schema = infer(in_memory(rows), TableOptions(missing="model"), Undivided(), atoms=True).schema
+    schema = infer(in_memory(rows), TableOptions(missing="model"), Undivided()).schema
     y = plain(schema, frame())
     return CellEncoder.learn(schema, y, None, None), y
 

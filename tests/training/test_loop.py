@@ -13,7 +13,7 @@ import torch
 
 import cubicflow as cf
 from cubicflow.data.rows import Batch, TensorRows
-from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit, importance_weighted, reverse_kl
+from cubicflow.training import NonFiniteLossError, TrainingConfig, TrainingError, fit
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.state import TrainingState
@@ -196,19 +196,6 @@ def test_validation_is_weighted(x, make_flow):
     found = Validation(TrainingState(step), TensorRows(x, None, weights), pytest.fail).mean_loss()
     flow.eval()
     assert found == pytest.approx(mean_loss(flow, x, weights), rel=1e-6)
-
-
-def test_reverse_kl_finds_a_density_without_data():
-    def log_density(x):  # a normal with mean 2 and standard deviation 1/2, up to a constant
-        return -2 * (x - 2).square().sum(-1)
-
-    for loss in (reverse_kl(log_density), importance_weighted(log_density)):
-        torch.manual_seed(0)
-        flow = cf.flows.tabular(1, num_layers=1, num_bins=4)
-        fit(flow, None, loss=loss, steps=120, validate_every=60, learning_rate=0.1, batch_size=256, progress=False)
-        samples = flow.sample(4000, seed=0)
-        assert abs(samples.mean() - 2) < 0.1
-        assert abs(samples.std() - 0.5) < 0.1
 
 
 def test_a_loss_may_differentiate_on_its_way():

@@ -21,6 +21,7 @@ from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     BatchNorm,
+    BlockNAF,
     Compose,
     Conv1x1,
     Coupling,
@@ -42,7 +43,7 @@ from cubicflow.transforms import (
     Sylvester,
     Transform,
 )
-from cubicflow.transforms.element_map import PLAIN_MAPS
+from cubicflow.transforms.element_map import PLAIN_MAPS, SIGMOIDAL_MAPS
 
 CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
@@ -73,13 +74,13 @@ def couplings() -> dict[str, Case]:
         name if slopes in (None, "steffen") else f"{name} {slopes}": ElementMap(name, 6, slopes or "steffen")
         for name, slopes in FAMILIES
     }
-    maps = splines | {name: ElementMap(name) for name in PLAIN_MAPS}
+    maps = splines | {name: ElementMap(name, 4) for name in [*PLAIN_MAPS, *SIGMOIDAL_MAPS]}
     mask = [True, False, False, True, True]
     bent = {f"affine, then {name}": replace(each, affine_first=True) for name, each in splines.items()}
     cases = {f"Coupling {name}": Case(partial(Coupling, mask, mlp, m), (5,)) for name, m in (maps | bent).items()}
     return cases | {
         f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))
-        for name in ("cubic", "affine", "rational_quadratic")
+        for name in ("cubic", "affine", "rational_quadratic", "dense_sigmoidal")
     }
 
 
@@ -135,6 +136,9 @@ REGISTRY: dict[str, Case] = couplings() | {
     "BatchNorm": Case(lambda: BatchNorm(3), (3,)),
     "BatchNorm D=1": Case(lambda: BatchNorm(1), (1,)),
     "BatchNorm images": Case(lambda: BatchNorm(2), (2, 3, 3)),
+    "BlockNAF": Case(lambda: BlockNAF(3, 4), (3,)),
+    "BlockNAF D=1": Case(lambda: BlockNAF(1, 3), (1,)),
+    "BlockNAF deep context": Case(lambda: BlockNAF(2, 3, depth=2, context_features=CONTEXT), (2,)),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -328,6 +332,7 @@ COMPILED = {
     "SVDLinear": "aot_eager",
     "BatchNorm": "aot_eager",
     "Sylvester": "eager",
+    "BlockNAF D=1": "eager",
 }
 
 

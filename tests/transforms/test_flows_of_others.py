@@ -10,9 +10,21 @@ from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.flows import whiten
-from cubicflow.transforms import BatchNorm, Orthogonal, Permutation, Planar, QRLinear, Radial, Sylvester
+from cubicflow.transforms import (
+    BatchNorm,
+    BlockNAF,
+    ElementMap,
+    Elementwise,
+    Orthogonal,
+    Permutation,
+    Planar,
+    QRLinear,
+    Radial,
+    Sylvester,
+)
 from cubicflow.transforms.implicit import triangular_inverse
 from cubicflow.transforms.orthogonal import householder_product
+from cubicflow.transforms.sigmoidal import num_sigmoidal_params, sigmoidal
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -121,7 +133,7 @@ class TestRotations:
             return loss
 
         optimiser.step(distance)
-        assert float(distance()) < 1e-8
+        assert float(distance().detach()) < 1e-8
 
     @pytest.mark.parametrize("bias", [True, False])
     def test_a_flow_that_begins_with_qr_is_whitened(self, bias: bool) -> None:
@@ -171,3 +183,76 @@ def test_a_triangular_map_with_a_closed_inverse() -> None:
     found, minus_log_slope = triangular_inverse(function, z)
     assert torch.allclose(found, x, atol=1e-12)
     assert torch.allclose(minus_log_slope, -log_slope, atol=1e-10)
+
+
+class TestSigmoidalMaps:
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_deep_map_is_the_formula_of_the_paper(self, depth: int) -> None:
+        params = normal(20, 12 * depth, seed=1)
+        x = normal(20)
+        y = x
+        for a, b, w in params.view(20, depth, 3, 4).permute(1, 2, 0, 3):
+            gains = 4.0 ** ((2 * torch.arange(4, dtype=torch.float64) + 1) / 4 - 1)
+            units = torch.sigmoid(torch.nn.functional.softplus(a + math.log(math.e - 1)) * y[:, None] + gains * b)
+            y = torch.logit((torch.softmax(w, -1) * units).sum(-1))
+        found, _ = sigmoidal(x, params, num_bins=4, depth=depth, dense=False)
+        assert torch.allclose(found, y, rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("dense", [True, False])
+    def test_the_real_line_is_mapped_onto_itself(self, dense: bool) -> None:
+        """No value is lost where sigmoids round to 0 or 1: both tails are nearly straight lines."""
+        params = normal(num_sigmoidal_params(5, 2, dense=dense))
+        x = torch.tensor([-1e6, -1e3, -50.0, 0.0, 50.0, 1e3, 1e6], dtype=torch.float64)
+        y, log_slope = sigmoidal(x, params, num_bins=5, depth=2, dense=dense)
+        back, log_slope_back = sigmoidal(y, params, num_bins=5, depth=2, dense=dense, inverse=True)
+        assert torch.allclose(back, x, rtol=1e-13, atol=1e-12)
+        assert torch.allclose(log_slope_back, -log_slope)
+        assert (y.diff() / x.diff() > 0.01).all()
+
+    def test_equal_units_part(self) -> None:
+        """The start has equal units. Training makes them differ, so that the map finds two modes."""
+        x = torch.cat([0.3 * normal(300, 1) - 2, 0.5 * normal(300, 1, seed=1) + 2])
+        layer = Elementwise(1, ElementMap("dense_sigmoidal", 6)).double()
+        flow = cf.Flow(cf.distributions.StandardNormal(1), layer)
+        optimiser = torch.optim.Adam(flow.parameters(), lr=0.03)
+        for _ in range(200):
+            optimiser.zero_grad()
+            loss = -flow.log_prob(x).mean()
+            loss.backward()
+            optimiser.step()
+        modes = torch.distributions.Normal(torch.tensor([-2.0, 2.0]), torch.tensor([0.3, 0.5]))
+        best = torch.logsumexp(modes.log_prob(x) - math.log(2), dim=1).mean()
+        assert -float(loss.detach()) > float(best) - 0.1
+
+    def test_refusals(self) -> None:
+        with pytest.raises(ValueError, match="depth must be a positive integer, got 0"):
+            ElementMap("deep_sigmoidal", depth=0)
+        with pytest.raises(ValueError, match="the last axis of params has size 7, but a sigmoidal map needs 12"):
+            sigmoidal(torch.zeros(3), torch.zeros(7), num_bins=4, depth=1, dense=True)
+
+
+class TestBlockNAF:
+    def test_output_i_depends_on_inputs_up_to_i_and_increases_in_input_i(self) -> None:
+        layer = BlockNAF(4, 3, depth=2).double()
+        jacobian = torch.stack([torch.autograd.functional.jacobian(lambda x: layer(x)[0], x[None])[0, :, 0]
+                                for x in normal(5, 4)])  # fmt: skip
+        assert (jacobian.triu(1) == 0).all()
+        assert (jacobian.tril() != 0).sum() == 5 * 10
+        assert (jacobian.diagonal(dim1=1, dim2=2) > 0.5).all()  # the gate starts at 1/2
+
+    def test_far_out_the_map_is_half_the_identity(self) -> None:
+        """There tanh is 1, and its slope underflows. Its logarithm does not."""
+        layer = BlockNAF(2, 3).double()
+        x = torch.tensor([[1e4, -1e4], [-1e6, 1e6]], dtype=torch.float64)
+        z, log_det = layer(x)
+        assert torch.allclose(z, x / 2, rtol=1e-3)
+        assert torch.allclose(log_det, torch.full_like(log_det, 2 * math.log(0.5)))
+        assert torch.allclose(layer.inverse(z)[0], x, rtol=1e-14)
+
+    def test_rows_of_weights_have_the_norms_that_were_set(self) -> None:
+        layer = BlockNAF(3, 2)
+        with torch.no_grad():
+            layer.log_scales[0].fill_(0.7)
+        weight, log_blocks = layer._weight(0)
+        assert torch.allclose(weight.norm(dim=1), torch.full((6,), math.exp(0.7)))
+        assert torch.allclose(log_blocks[1, :, 0].exp(), weight[2:4, 1])

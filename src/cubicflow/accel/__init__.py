@@ -6,6 +6,7 @@
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
     replayed_chunks.py   flows: capture one chunk of a large call and replay it for the other chunks
     flat_weights.py      training: all parameters in one vector, updated by one kernel
+    fused_update.py      training: what follows the backward pass of a step, in three kernels
     captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
     capture.py           captures CUDA graphs, and replays them for new inputs
     safety.py            decides for which flows the shortcuts are safe

@@ -15,6 +15,7 @@ from cubicflow.accel.safety import why_unsafe
 from cubicflow.accel.side_stream import SideStream
 from cubicflow.data.rows import Batch
 from cubicflow.hooks import use_faster
+from cubicflow.splines.dispatch import BACKENDS
 from cubicflow.training.losses import is_one_pass
 from cubicflow.training.optimiser import Adam, Weights
 from cubicflow.training.step_hook import StepHook
@@ -38,6 +39,14 @@ class FastStepHook(StepHook):
     def adam(self, weights: Weights, beta2: float, weight_decay: float) -> Adam:
         fused = CAN_FUSE and len(weights.tensors) == 1
         return (FusedAdam if fused else Adam)(weights.tensors, beta2, weight_decay)
+
+    def finish(self, step: Step, gradients: list[Tensor], loss: Tensor) -> Tensor:
+        on_gpu = gradients[0].is_cuda and BACKENDS["triton"].unavailable() is None
+        if on_gpu and isinstance(step.weights, FlatWeights) and gradients[0].dtype == torch.float32:
+            from cubicflow.accel.fused_update import update  # Triton may be missing
+
+            return update(step, gradients[0], loss)
+        return super().finish(step, gradients, loss)
 
     def prepared_step(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:
         if step.processes.device.type != "cuda":

@@ -17,6 +17,8 @@ def main() -> None:
         typer = need("typer", "the command line")
     except ImportError as error:
         sys.exit(str(error))
+    from cubicflow.cli.terminal import clear_errors
+
     app = typer.Typer(
         name="cubicflow",
         help="Fit densities of tables with cubic-spline flows: exact log likelihoods, exact samples.",
@@ -26,5 +28,6 @@ def main() -> None:
     )
     app.callback()(importlib.import_module("cubicflow.cli.version").version)
     for name in COMMANDS:
-        app.command(name)(getattr(importlib.import_module(f"cubicflow.cli.{name}"), name))
+        command = getattr(importlib.import_module(f"cubicflow.cli.{name}"), name)
+        app.command(name)(clear_errors()(command))
     app()

@@ -44,7 +44,7 @@ def conditions(option: str, texts: Sequence[str], columns: Sequence[str]) -> lis
     >>> conditions("--given", ["a=1", "b in x,y"], ["a", "b"])
     ['a=1', 'b in x,y']
     """
-    from cubicflow.tables.query.conditions import second_condition
+    from cubicflow.tables.query import second_condition
 
     for text in texts:
         if (second := second_condition(text, columns)) is not None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Device, Header, Missing, Multiline
+from cubicflow.cli import shared
 from cubicflow.cli.remarks import say_remarks
 from cubicflow.cli.terminal import say
 
@@ -17,11 +16,11 @@ def compare(
     first: Annotated[Path, typer.Argument(help="First run folder.", metavar="RUN")],
     second: Annotated[Path, typer.Argument(help="Second run folder.", metavar="RUN")],
     data: Annotated[str, typer.Argument(help="Table with the columns of both fitted tables.")],
-    missing: Missing = None,
-    header: Header = None,
-    comment: Comment = None,
-    allow_multiline: Multiline = False,
-    device: Device = None,
+    missing: shared.Missing = None,
+    header: shared.Header = None,
+    comment: shared.Comment = None,
+    allow_multiline: shared.Multiline = False,
+    device: shared.Device = None,
 ) -> None:
     """Compare two models on a table: the paired difference of log likelihood per row, ± 2 standard errors.
 
@@ -29,13 +28,12 @@ def compare(
 
     Example: cubicflow compare run1 run2 new.csv
     """
-    with clear_errors():
-        from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.compare import compare_runs
+    from cubicflow.tables import FittedTable, open_table
+    from cubicflow.tables.run import compare_runs
 
-        models = FittedTable.load(first, device), FittedTable.load(second, device)
-        table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))
-        result = compare_runs(*models, table, missing)
-        say_remarks(table)
-        for line in result.lines(first, second):
-            say(line)
+    models = FittedTable.load(first, device), FittedTable.load(second, device)
+    table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))
+    result = compare_runs(*models, table, missing)
+    say_remarks(table)
+    for line in result.lines(first, second):
+        say(line)

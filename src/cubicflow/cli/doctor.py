@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from cubicflow import __version__
-from cubicflow.cli.clear_errors import clear_errors
 from cubicflow.extras import PACKAGES
 
 
@@ -19,10 +18,9 @@ def doctor() -> None:
 
     Example: cubicflow doctor
     """
-    with clear_errors():
-        typer.echo(f"cubicflow {__version__}, Python {sys.version.split()[0]}, {platform.platform()}")
-        for works, name, detail in (*packages(), *devices(), *backends(), *shortcuts()):
-            typer.echo(f"  {'yes' if works else 'no '}  {name:<16}  {detail}")
+    typer.echo(f"cubicflow {__version__}, Python {sys.version.split()[0]}, {platform.platform()}")
+    for works, name, detail in (*packages(), *devices(), *backends(), *shortcuts()):
+        typer.echo(f"  {'yes' if works else 'no '}  {name:<16}  {detail}")
 
 
 def packages() -> Iterator[tuple[bool, str, str]]:

@@ -7,36 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import (
-    Address,
-    BlockRows,
-    Engine,
-    OnError,
-    Workers,
-    job_options,
-    refuse,
-    say_job,
-)
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Missing, Multiline, RunFolder, Unseen
+from cubicflow.cli import shared
 from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
 from cubicflow.cli.terminal import say
 
 
 def evaluate(
-    run: RunFolder,
-    data: FittedColumns,
-    missing: Missing = None,
-    unseen: Unseen = "count",
-    header: Header = None,
-    comment: Comment = None,
-    allow_multiline: Multiline = False,
-    device: Device = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    on_error: OnError = None,
+    run: shared.RunFolder,
+    data: shared.FittedColumns,
+    missing: shared.Missing = None,
+    unseen: shared.Unseen = "count",
+    header: shared.Header = None,
+    comment: shared.Comment = None,
+    allow_multiline: shared.Multiline = False,
+    device: shared.Device = None,
+    engine: shared.Engine = None,
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    block_rows: shared.BlockRows = None,
+    on_error: shared.OnError = None,
     skipped: Annotated[
         str | None,
         typer.Option(help="New .jsonl file that lists skipped files and rows.", rich_help_panel="Many rows"),
@@ -49,42 +38,41 @@ def evaluate(
 
     Example: cubicflow evaluate run new.csv
     """
-    with clear_errors():
-        from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.scored_parts import score_parts
+    from cubicflow.tables import FittedTable, open_table
+    from cubicflow.tables.run import score_parts
 
-        job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
-        blockwise = job_options(engine, **job)
-        check_skipped(on_error, skipped)
-        if engine is None:
-            fitted = FittedTable.load(run, device)
-            table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-            say_ignored(fitted.schema, table)
-            scored = score_parts(fitted, table, missing, unseen=unseen)
-            say_remarks(table)
-            is_source = fitted.is_source(table)
-        else:
-            from cubicflow.clusters import evaluate_files
-            from cubicflow.clusters.job_folder import write_skipped
+    job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
+    blockwise = shared.job_options(engine, **job)
+    check_skipped(on_error, skipped)
+    if engine is None:
+        fitted = FittedTable.load(run, device)
+        table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
+        say_ignored(fitted.schema, table)
+        scored = score_parts(fitted, table, missing, unseen=unseen)
+        say_remarks(table)
+        is_source = fitted.is_source(table)
+    else:
+        from cubicflow.clusters import evaluate_files
+        from cubicflow.clusters.job_folder import write_skipped
 
-            refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
-            fitted = FittedTable.load(run, "cpu")
-            options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
-            options["progress"] = True
-            scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
-            if result.skipped and skipped is not None:
-                write_skipped(skipped, result.skipped)
-            say_job(result, skipped)
-        whole = scored.whole.model
-        if not whole.rows:
-            raise ValueError(f"{data}: the table has no complete rows; give at least one row without missing values")
-        if not whole.weight:
-            raise ValueError(f"{data}: every row has weight 0, so there is no mean; give some rows a positive weight")
-        say_unseen(scored.unseen)
-        for line in (*fitted.schema.lines(), *scored.lines(is_source=is_source)):
-            say(line)
-        for warning in scored.warnings(is_source=is_source):
-            say(f"warning: {warning}", err=True)
+        shared.refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
+        fitted = FittedTable.load(run, "cpu")
+        options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
+        options["progress"] = True
+        scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
+        if result.skipped and skipped is not None:
+            write_skipped(skipped, result.skipped)
+        shared.say_job(result, skipped)
+    whole = scored.whole.model
+    if not whole.rows:
+        raise ValueError(f"{data}: the table has no complete rows; give at least one row without missing values")
+    if not whole.weight:
+        raise ValueError(f"{data}: every row has weight 0, so there is no mean; give some rows a positive weight")
+    say_unseen(scored.unseen)
+    for line in (*fitted.schema.lines(), *scored.lines(is_source=is_source)):
+        say(line)
+    for warning in scored.warnings(is_source=is_source):
+        say(f"warning: {warning}", err=True)
 
 
 def check_skipped(on_error: str | None, skipped: str | None) -> None:

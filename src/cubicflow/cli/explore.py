@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import RunFolder
+from cubicflow.cli import shared
 from cubicflow.cli.terminal import say
 
 
 def explore(
-    run: RunFolder,
+    run: shared.RunFolder,
     port: Annotated[
         int | None,
         typer.Option(
@@ -29,10 +28,9 @@ def explore(
 
     Example: cubicflow explore run
     """
-    with clear_errors():
-        from cubicflow.explore.server import serve
+    from cubicflow.explore.server import serve
 
-        serve(run, port=port, browser=browser, report=say)
-        # Exit without shutting down the interpreter: a thread may still run a kernel.
-        sys.stdout.flush()
-        os._exit(0)
+    serve(run, port=port, browser=browser, report=say)
+    # Exit without shutting down the interpreter: a thread may still run a kernel.
+    sys.stdout.flush()
+    os._exit(0)

@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import RunFolder
+from cubicflow.cli import shared
 from cubicflow.cli.terminal import say
-from cubicflow.cli.writing import Overwrite
 
 
 def export(
-    run: RunFolder,
+    run: shared.RunFolder,
     file: Annotated[Path, typer.Argument(help="Output file: .onnx, or .pt2 for torch.export.load.")],
     sampler: Annotated[
         bool, typer.Option("--sampler", help="Export the sampler (noise to rows) instead of the log density of rows.")
     ] = False,
     precision: Annotated[str, typer.Option(help="float32, or float64, as precise as cubicflow score.")] = "float32",
-    overwrite: Overwrite = False,
+    overwrite: shared.Overwrite = False,
 ) -> None:
     """Export a model as a graph in one file, for programs without cubicflow.
 
@@ -32,8 +30,7 @@ def export(
 
     Example: cubicflow export run model.onnx --precision float64
     """
-    with clear_errors():
-        from cubicflow.export import export_run
+    from cubicflow.export import export_run
 
-        for path in export_run(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
-            say(f"wrote {path}")
+    for path in export_run(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
+        say(f"wrote {path}")

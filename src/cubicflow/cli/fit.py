@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cubicflow.cli import shared
 from cubicflow.cli.arguments import given, names, pairs, ranges
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import DATA, Comment, Header, Multiline
 from cubicflow.cli.terminal import say
-from cubicflow.tables.kinds import NAMES
+from cubicflow.tables import KIND_NAMES
 
 # Options for each panel of the help.
 table_option, model_option, training_option = (
@@ -23,7 +22,7 @@ table_option, model_option, training_option = (
 
 
 def fit(
-    data: Annotated[str, typer.Argument(help=f"{DATA} Or a built-in table: gaussians, grace-hopper.")],
+    data: Annotated[str, typer.Argument(help=f"{shared.DATA} Or a built-in table: gaussians, grace-hopper.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder.", metavar="RUN")],
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in the folder; start a new run if there is none.")
@@ -32,9 +31,9 @@ def fit(
     start: Annotated[
         Path | None, typer.Option(help="Start from the weights of another run of this table.", metavar="RUN")
     ] = None,
-    header: Header = None,
-    comment: Comment = None,
-    allow_multiline: Multiline = False,
+    header: shared.Header = None,
+    comment: shared.Comment = None,
+    allow_multiline: shared.Multiline = False,
     split: Annotated[
         str | None,
         table_option(help="time:COLUMN keeps the latest rows for the test. Default: a random tenth of the rows."),
@@ -56,7 +55,8 @@ def fit(
         list[str] | None,
         table_option(
             "--type",
-            help=f"Kind of a column, if the inferred kind is wrong: col={', '.join(NAMES[:-1])} or {NAMES[-1]}.",
+            help="Kind of a column, if the inferred kind is wrong: "
+            f"col={', '.join(KIND_NAMES[:-1])} or {KIND_NAMES[-1]}.",
         ),
     ] = None,
     transform: Annotated[
@@ -104,60 +104,59 @@ def fit(
 
     Example, with two processes: torchrun --nproc-per-node 2 -m cubicflow fit penguins.csv -o run
     """
-    with clear_errors():
-        from cubicflow.tables import Reading, TableOptions, fit_table
-        from cubicflow.tables.run.verdict import score_lines, score_warnings
+    from cubicflow.tables import Reading, TableOptions, fit_table
+    from cubicflow.tables.run import score_lines, score_warnings
 
-        options = TableOptions(
-            kinds=pairs("--type", kind or []),
-            transforms=pairs("--transform", transform or []),
-            bounds=ranges("--bounds", bounds or []),
-            context=names(context or []),
-            weights=weights,
-            drop=names(drop or []),
-            keep=names(keep or []),
-            missing=missing,
-        )
-        settings = given(
-            num_layers=num_layers,
-            hidden_features=hidden_features,
-            num_blocks=num_blocks,
-            num_bins=num_bins,
-            dropout=dropout,
-        )
-        training = given(
-            steps=steps,
-            time_budget=time_budget,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            validate_every=validate_every,
-            patience=patience,
-            precision=precision,
-            device=device,
-            seed=seed,
-            checkpoint_seconds=checkpoint_seconds,
-        )
-        more: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
-        more |= {"split": split, "start": start, "constraints": constraint or []}
-        more["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
-        result = fit_table(data, output, options, settings, **more, **training)
-        if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
-            return
-        schema = result.fitted.schema
-        for line in schema.lines():
-            say(line)
-        say(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
-        for line in (*score_lines(result.score, result.train), str(result.used)):
-            say(line)
-        for warning in score_warnings(result.score, result.train):
-            _say(f"warning: {warning}")
-        say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
-        say(f"  cubicflow explore {output}")
-        say(f"  cubicflow plot {output}")
-        conditions = "".join(f" --given {column.name}=VALUE" for column in schema.context)
-        say(f"  cubicflow sample {output} -n 1000 -o samples.csv{conditions}")
-        say(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
+    options = TableOptions(
+        kinds=pairs("--type", kind or []),
+        transforms=pairs("--transform", transform or []),
+        bounds=ranges("--bounds", bounds or []),
+        context=names(context or []),
+        weights=weights,
+        drop=names(drop or []),
+        keep=names(keep or []),
+        missing=missing,
+    )
+    settings = given(
+        num_layers=num_layers,
+        hidden_features=hidden_features,
+        num_blocks=num_blocks,
+        num_bins=num_bins,
+        dropout=dropout,
+    )
+    training = given(
+        steps=steps,
+        time_budget=time_budget,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        validate_every=validate_every,
+        patience=patience,
+        precision=precision,
+        device=device,
+        seed=seed,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    more: dict[str, Any] = {"model": model, "resume": resume, "overwrite": overwrite, "say": _say}
+    more |= {"split": split, "start": start, "constraints": constraint or []}
+    more["reading"] = Reading(header, comment, allow_multiline=allow_multiline)
+    result = fit_table(data, output, options, settings, **more, **training)
+    if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
+        return
+    schema = result.fitted.schema
+    for line in schema.lines():
+        say(line)
+    say(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
+    for line in (*score_lines(result.score, result.train), str(result.used)):
+        say(line)
+    for warning in score_warnings(result.score, result.train):
+        _say(f"warning: {warning}")
+    say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
+    say(f"  cubicflow explore {output}")
+    say(f"  cubicflow plot {output}")
+    conditions = "".join(f" --given {column.name}=VALUE" for column in schema.context)
+    say(f"  cubicflow sample {output} -n 1000 -o samples.csv{conditions}")
+    say(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
 
 
 def _say(text: str) -> None:

@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Multiline
+from cubicflow.cli import shared
 from cubicflow.cli.remarks import say_ignored, say_remarks
 from cubicflow.cli.terminal import say
-from cubicflow.cli.writing import Overwrite, ProtectFormulas, check_protection
 
 STANDARD_OUTPUT = "-"
 
 
 def impute(
     run: Annotated[Path, typer.Argument(help="Run folder of a model of columns.")],
-    data: FittedColumns,
+    data: shared.FittedColumns,
     output: Annotated[
         str, typer.Option("--output", "-o", help="Output file: .csv or .parquet; - for standard output.")
     ],
@@ -29,12 +27,12 @@ def impute(
         bool, typer.Option("--mode", help="Fill with the most likely category and the median, not with a draw.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the draws.", min=0, max=2**63 - 1)] = None,
-    header: Header = None,
-    comment: Comment = None,
-    allow_multiline: Multiline = False,
-    overwrite: Overwrite = False,
-    protect_formulas: ProtectFormulas = False,
-    device: Device = None,
+    header: shared.Header = None,
+    comment: shared.Comment = None,
+    allow_multiline: shared.Multiline = False,
+    overwrite: shared.Overwrite = False,
+    protect_formulas: shared.ProtectFormulas = False,
+    device: shared.Device = None,
 ) -> None:
     """Fill the missing values of a table, given the other values of each row.
 
@@ -44,31 +42,30 @@ def impute(
 
     Example: cubicflow impute run new.csv -o filled.csv --draws 20
     """
-    with clear_errors():
-        from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.query.filled_table import FilledTable, names_of_draws
-        from cubicflow.tables.run.output import CsvStyle, check_output, write_files, write_rows
+    from cubicflow.tables import FittedTable, open_table
+    from cubicflow.tables.query import FilledTable, names_of_draws
+    from cubicflow.tables.run import CsvStyle, check_output, write_files, write_rows
 
-        if mode and draws > 1:
-            raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")
-        if output == STANDARD_OUTPUT and draws > 1:
-            raise ValueError("--draws writes one file for each draw; give a file name with -o, not -")
-        check_protection(output, protect_formulas=protect_formulas)
-        names = names_of_draws(output, draws)
-        for name in names:
-            check_output(name, overwrite=overwrite)
-        fitted = FittedTable.load(run, device)
-        table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-        say_ignored(fitted.schema, table)
-        filled = FilledTable(fitted, table, draws, mode, seed)
-        say_remarks(table)
-        style = CsvStyle(fitted.decimals(), fitted.reading.notations, protect_formulas)
-        if output == STANDARD_OUTPUT:
-            write_rows(output, filled.batches(0), style)
-        else:
-            write_files(((name, filled.batches(draw)) for draw, name in enumerate(names)), style)
-        counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
-        say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
-        if filled.left:
-            left = ", ".join(f"{count:,} in {name!r}" for name, count in filled.left.items())
-            say(f"note: missing values of columns that are not modelled were not filled: {left}", err=True)
+    if mode and draws > 1:
+        raise ValueError("--mode gives the same values in every draw; leave out --draws or --mode")
+    if output == STANDARD_OUTPUT and draws > 1:
+        raise ValueError("--draws writes one file for each draw; give a file name with -o, not -")
+    shared.check_protection(output, protect_formulas=protect_formulas)
+    names = names_of_draws(output, draws)
+    for name in names:
+        check_output(name, overwrite=overwrite)
+    fitted = FittedTable.load(run, device)
+    table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
+    say_ignored(fitted.schema, table)
+    filled = FilledTable(fitted, table, draws, mode, seed)
+    say_remarks(table)
+    style = CsvStyle(fitted.decimals(), fitted.reading.notations, protect_formulas)
+    if output == STANDARD_OUTPUT:
+        write_rows(output, filled.batches(0), style)
+    else:
+        write_files(((name, filled.batches(draw)) for draw, name in enumerate(names)), style)
+    counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
+    say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
+    if filled.left:
+        left = ", ".join(f"{count:,} in {name!r}" for name, count in filled.left.items())
+        say(f"note: missing values of columns that are not modelled were not filled: {left}", err=True)

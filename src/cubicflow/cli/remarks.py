@@ -16,7 +16,7 @@ def say_ignored(schema: Schema, table: Table) -> None:
     """Print a note about columns that are not in the fitted table. Raises TableError if a fitted column is missing."""
     schema.check(table, weights=False)
     if new := schema.new_columns(table):
-        from cubicflow.tables.table_error import some
+        from cubicflow.tables import some
 
         say(f"note: the fitted table had no column {some(new)}; it is ignored", err=True)
 

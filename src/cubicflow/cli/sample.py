@@ -7,26 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.advice import Advice
+from cubicflow.cli import shared
 from cubicflow.cli.arguments import conditions
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import (
-    Address,
-    BlockRows,
-    Engine,
-    Resume,
-    Workers,
-    job_options,
-    say_job,
-)
-from cubicflow.cli.reading import Device, RunFolder
 from cubicflow.cli.terminal import say
-from cubicflow.cli.writing import Output, Overwrite, ProtectFormulas, check_protection
 
 
 def sample(
-    run: RunFolder,
+    run: shared.RunFolder,
     number: Annotated[int, typer.Option("--number", "-n", help="Number of rows.", min=1)],
-    output: Output,
+    output: shared.Output,
     given: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,14 +32,14 @@ def sample(
         float, typer.Option(help="Temperature of a flow: below 1 gives more typical rows, above 1 more extreme rows.")
     ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the rows.", min=0, max=2**63 - 1)] = None,
-    overwrite: Overwrite = False,
-    protect_formulas: ProtectFormulas = False,
-    device: Device = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    resume: Resume = False,
+    overwrite: shared.Overwrite = False,
+    protect_formulas: shared.ProtectFormulas = False,
+    device: shared.Device = None,
+    engine: shared.Engine = None,
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    block_rows: shared.BlockRows = None,
+    resume: shared.Resume = False,
 ) -> None:
     """Draw new rows with the columns and types of the fitted table.
 
@@ -58,31 +47,30 @@ def sample(
 
     Example: cubicflow sample run -n 1000 -o dear.csv --given cut=Ideal --given "price>5000" --given "color in D,E"
     """
-    with clear_errors():
-        from cubicflow.tables import FittedTable
-        from cubicflow.tables.run.output import CsvStyle, check_output, write_rows
+    from cubicflow.tables import FittedTable
+    from cubicflow.tables.run import CsvStyle, check_output, write_rows
 
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"--temperature must be a number above 0, got {temperature:g}")
-        blockwise = job_options(engine, address=address, workers=workers, block_rows=block_rows, resume=resume)
-        if engine is None or protect_formulas:
-            check_protection(output, protect_formulas=protect_formulas)
-        if engine is None:
-            check_output(output, overwrite=overwrite)
-        fitted = FittedTable.load(run, device if engine is None else "cpu")
-        required = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
-        options: dict[str, Any] = {"complete": complete, "constraints": constraint or []}
-        if engine is not None:
-            from cubicflow.clusters import sample_files
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"--temperature must be a number above 0, got {temperature:g}")
+    blockwise = shared.job_options(engine, address=address, workers=workers, block_rows=block_rows, resume=resume)
+    if engine is None or protect_formulas:
+        shared.check_protection(output, protect_formulas=protect_formulas)
+    if engine is None:
+        check_output(output, overwrite=overwrite)
+    fitted = FittedTable.load(run, device if engine is None else "cpu")
+    required = conditions("--given", given or [], [column.name for column in fitted.schema.columns])
+    options: dict[str, Any] = {"complete": complete, "constraints": constraint or []}
+    if engine is not None:
+        from cubicflow.clusters import sample_files
 
-            options |= {"given": required, "temperature": temperature, "seed": seed, "overwrite": overwrite}
-            options |= {"device": device, "progress": True}
-            say_job(sample_files(fitted, number, output, **options, **blockwise))
-            return
-        options["say"] = _say
-        samples = fitted.sample_batches(number, required, temperature, seed, **options)
-        style = CsvStyle(fitted.decimals(required), fitted.reading.notations, protect_formulas)
-        write_rows(output, samples, style, overwrite=overwrite)
+        options |= {"given": required, "temperature": temperature, "seed": seed, "overwrite": overwrite}
+        options |= {"device": device, "progress": True}
+        shared.say_job(sample_files(fitted, number, output, **options, **blockwise))
+        return
+    options["say"] = _say
+    samples = fitted.sample_batches(number, required, temperature, seed, **options)
+    style = CsvStyle(fitted.decimals(required), fitted.reading.notations, protect_formulas)
+    write_rows(output, samples, style, overwrite=overwrite)
 
 
 def _say(text: str) -> None:

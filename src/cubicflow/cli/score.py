@@ -7,28 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cubicflow.cli.clear_errors import clear_errors
-from cubicflow.cli.engine_options import (
-    Address,
-    BlockRows,
-    Engine,
-    Keys,
-    OnError,
-    Resume,
-    Workers,
-    job_options,
-    refuse,
-    say_job,
-)
-from cubicflow.cli.reading import Comment, Device, FittedColumns, Header, Multiline, RunFolder, Unseen
+from cubicflow.cli import shared
 from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
-from cubicflow.cli.writing import Output, Overwrite
 
 
 def score(
-    run: RunFolder,
-    data: FittedColumns,
-    output: Output,
+    run: shared.RunFolder,
+    data: shared.FittedColumns,
+    output: shared.Output,
     missing: Annotated[
         str | None,
         typer.Option(
@@ -39,19 +25,19 @@ def score(
         bool,
         typer.Option("--observed-only", help="Score only the values of a row, not the fact that others are missing."),
     ] = False,
-    unseen: Unseen = "count",
-    overwrite: Overwrite = False,
-    header: Header = None,
-    comment: Comment = None,
-    allow_multiline: Multiline = False,
-    device: Device = None,
-    engine: Engine = None,
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    on_error: OnError = None,
-    resume: Resume = False,
-    key: Keys = None,
+    unseen: shared.Unseen = "count",
+    overwrite: shared.Overwrite = False,
+    header: shared.Header = None,
+    comment: shared.Comment = None,
+    allow_multiline: shared.Multiline = False,
+    device: shared.Device = None,
+    engine: shared.Engine = None,
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    block_rows: shared.BlockRows = None,
+    on_error: shared.OnError = None,
+    resume: shared.Resume = False,
+    key: shared.Keys = None,
 ) -> None:
     """Write the log likelihood of each row of a table, in the order of the rows.
 
@@ -61,35 +47,34 @@ def score(
 
     Example: cubicflow score run 'lake/*.parquet' -o scores --engine ray
     """
-    with clear_errors():
-        blockwise = job_options(
-            engine,
-            address=address,
-            workers=workers,
-            block_rows=block_rows,
-            on_error=on_error,
-            resume=resume,
-            keys=key,
-        )
-        if engine is not None:
-            from cubicflow.clusters import score_files
-            from cubicflow.clusters.job_folder import SKIPPED
+    blockwise = shared.job_options(
+        engine,
+        address=address,
+        workers=workers,
+        block_rows=block_rows,
+        on_error=on_error,
+        resume=resume,
+        keys=key,
+    )
+    if engine is not None:
+        from cubicflow.clusters import score_files
+        from cubicflow.clusters.job_folder import SKIPPED
 
-            refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
-            options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
-            options |= {"overwrite": overwrite, "device": device, "progress": True}
-            result = score_files(run, data, output, **options, **blockwise)
-            say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
-            say_unseen(result.unseen)
-            return
-        from cubicflow.tables import FittedTable, open_table
-        from cubicflow.tables.run.output import check_output, write_rows
+        shared.refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
+        options: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
+        options |= {"overwrite": overwrite, "device": device, "progress": True}
+        result = score_files(run, data, output, **options, **blockwise)
+        shared.say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
+        say_unseen(result.unseen)
+        return
+    from cubicflow.tables import FittedTable, open_table
+    from cubicflow.tables.run import check_output, write_rows
 
-        check_output(output, overwrite=overwrite)
-        fitted, counts = FittedTable.load(run, device), Counter[str]()
-        table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-        say_ignored(fitted.schema, table)
-        scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
-        write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)
-        say_remarks(table)
-        say_unseen(counts)
+    check_output(output, overwrite=overwrite)
+    fitted, counts = FittedTable.load(run, device), Counter[str]()
+    table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
+    say_ignored(fitted.schema, table)
+    scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
+    write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)
+    say_remarks(table)
+    say_unseen(counts)

@@ -17,8 +17,7 @@ import torch
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.tasks import SampleTask
-from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import SCORE_COLUMN, FittedTable, TableError
 
 
 @lru_cache(maxsize=4)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cubicflow.saved import Count, from_json
 from cubicflow.seeds import Stream, derive_seed
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
 
 BLOCK_ROWS = 1 << 17  # default number of rows in a block
 

@@ -1,6 +1,6 @@
 """Engines that run blocks: threads of this process, or the workers of a Ray cluster.
 
-An engine takes a task and blocks, and yields outcomes in any order, as soon as they are ready. The engine does not
+An engine takes a task and blocks, and yields outcomes in any order. The engine does not
 change the results: on a CPU every worker uses one thread of torch, because two threads may round a matrix product
 differently.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -18,8 +18,7 @@ import torch
 from cubicflow.arguments import unknown_name
 from cubicflow.clusters.blocks import Block, Outcome
 from cubicflow.clusters.tasks import Task
-from cubicflow.tables.fitted import checked_device
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError, checked_device
 
 ENGINES = ("local", "ray")
 Result = Outcome | TableError  # a TableError is returned, not raised: an engine would wrap it in an error of its own
@@ -63,41 +62,20 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
     number = workers or (1 if on_gpu else before)
 
     def run(task: Task, blocks: Sequence[Block]) -> Generator[Result, None, None]:
-        own = threading.local()
-        packed = pickle.dumps(task)
+        own, packed = threading.local(), pickle.dumps(task)
 
         def do(block: Block) -> Result:
             if not hasattr(own, "task"):
-                own.task = pickle.loads(packed)  # noqa: S301 - packed three lines above
+                own.task = pickle.loads(packed)  # noqa: S301 - packed above
                 own.task.to(device)
             done: Result = own.task(block)
             return done
 
-        with ThreadPoolExecutor(number) as pool:
-            yield from _completed(pool, do, blocks, 2 * number)
+        with ThreadPoolExecutor(number) as pool:  # an error, or a consumer that stops, cancels the blocks that wait
+            yield from pool.map(do, blocks)
 
     torch.set_num_threads(1)
     try:
         yield run
     finally:
         torch.set_num_threads(before)
-
-
-def _completed(
-    pool: ThreadPoolExecutor, do: Callable[[Block], Result], blocks: Sequence[Block], most: int
-) -> Iterator[Result]:
-    """Yield outcomes as blocks are done, with at most ``most`` blocks submitted at a time."""
-    coming = iter(blocks)
-    running: set[Future[Result]] = set()
-    try:
-        while True:
-            while len(running) < most and (block := next(coming, None)) is not None:
-                running.add(pool.submit(do, block))
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-    finally:  # the consumer closed this generator, or a block raised
-        for future in running:
-            future.cancel()

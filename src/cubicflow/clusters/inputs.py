@@ -15,10 +15,16 @@ import pyarrow as pa
 from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
 from cubicflow.data import parquet_files
-from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_of_files
-from cubicflow.tables.read.table import Table, check_names, in_memory
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
+from cubicflow.tables.read import (
+    Table,
+    changed,
+    check_names,
+    check_unpacked,
+    fingerprint_of_files,
+    in_memory,
+    without_views,
+)
 
 READERS = 16  # footers read at once; object stores answer slowly but serve many requests in parallel
 READ_ROWS = 1 << 16
@@ -138,13 +144,10 @@ def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
 
 
 def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a segment's rows.
-
-    Only row groups that overlap the segment are read. Rows of these row groups outside the segment are dropped.
-    """
-    place = segment.file.place
+    """Return some columns of a segment's rows."""
+    place, stamped = segment.file.place, segment.file.stamp
     store, path = opened(place)
-    if stamp(place) != segment.file.stamp:
+    if stamp(place) != stamped:
         raise changed(shown(place))
     batches: list[pa.RecordBatch] = []
     with (
@@ -152,32 +155,12 @@ def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
         store.open_input_file(path) as stream,
         parquet_files.opened(stream, shown(place), TableError) as file,
     ):
-        groups, row = _groups(file.metadata, segment)
         unpacked = 0
-        for batch in parquet_files.checked_batches(file, columns, READ_ROWS, groups):
-            start, row = row, row + len(batch)
-            if row <= segment.first:
-                continue
+        for batch in parquet_files.rows_between(file, columns, READ_ROWS, segment.first, segment.last):
             unpacked += batch.nbytes
-            check_unpacked(shown(place), segment.file.stamp.size, unpacked)
-            first = max(segment.first - start, 0)
-            batches.append(batch.slice(first, min(segment.last - start, len(batch)) - first))
-            if row >= segment.last:
-                break
+            check_unpacked(shown(place), stamped.size, unpacked)
+            batches.append(batch)
     found = pa.Table.from_batches(batches)
     if len(found) != segment.last - segment.first:
         raise changed(shown(place))
     return found.cast(without_views(found.schema))
-
-
-def _groups(about: Any, segment: Segment) -> tuple[list[int], int]:
-    """Return the row groups that overlap a segment, and the number of rows in the file before the first of them."""
-    groups, before, row = [], 0, 0
-    for number in range(about.num_row_groups):
-        end = row + about.row_group(number).num_rows
-        if end <= segment.first:
-            before = end
-        elif row < segment.last:
-            groups.append(number)
-        row = end
-    return groups, before

@@ -28,7 +28,7 @@ from pyarrow import parquet
 from cubicflow.clusters.blocks import Block, Outcome, Skipped, blocks_of
 from cubicflow.clusters.stores import below, files_of, is_local, opened, readable_errors, shown, write_whole
 from cubicflow.owned_folder import OwnedFolder
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
 
 JOB = "_job.json"
 SKIPPED = "_skipped.jsonl"

@@ -23,10 +23,9 @@ from cubicflow.clusters.stores import shown
 from cubicflow.clusters.tasks import EvaluateTask, SampleTask, ScoreTask, Task
 from cubicflow.progress import PieceProgress, make_progress
 from cubicflow.seeds import fresh_seed
-from cubicflow.tables.fitted import FittedTable
-from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.run.scored_parts import ScoredParts, ScoreSums
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import FittedTable, TableError
+from cubicflow.tables.query import Given
+from cubicflow.tables.run import ScoredParts, ScoreSums
 
 ON_ERROR = ("stop", "skip")
 PAUSE = 10.0  # seconds between two lines of progress

@@ -21,8 +21,7 @@ from cubicflow.clusters.blocks import Block
 from cubicflow.clusters.engines import Result, Run
 from cubicflow.clusters.tasks import Task
 from cubicflow.extras import need
-from cubicflow.tables.fitted import checked_device
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError, checked_device
 
 PATIENCE = 5.0  # seconds to wait for a connection to a cluster
 

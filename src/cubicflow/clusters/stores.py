@@ -6,9 +6,9 @@ not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
@@ -16,16 +16,17 @@ from typing import IO, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from fsspec.utils import glob_translate  # torch requires fsspec
 from pyarrow import fs
 
 from cubicflow.extras import install
 from cubicflow.files import NotPlainError, temporary_name, write_atomically
 from cubicflow.owned_folder import Files, LocalFiles
-from cubicflow.tables.read.fetched import file_system, without_secrets
-from cubicflow.tables.read.places import URL, URL_AS_PATH
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import TableError
+from cubicflow.tables.read import URL, URL_AS_PATH, file_system, without_secrets
 
 MAGIC = frozenset("*?[")
+HIDDEN = re.compile(r"(^|/)[._]")
 ENDINGS = (".parquet", ".pq")
 
 
@@ -166,23 +167,13 @@ def _cut(address: str) -> tuple[str, str]:
 
 def _names_below(store: Any, root: str, pattern: str) -> list[str]:
     """Return the sorted names of files below a folder that match a pattern."""
-    parts = pattern.split("/")
-    selector = fs.FileSelector(root, recursive=len(parts) > 1 or "**" in parts, allow_not_found=True)
-    names = []
-    for info in store.get_file_info(selector):
-        name = info.path.removeprefix(root).lstrip("/").split("/")
-        hidden = any(part.startswith((".", "_")) for part in name)
-        if info.type != fs.FileType.Directory and not hidden and _matches(name, parts):
-            names.append(name)
-    return ["/".join(name) for name in sorted(names)]
-
-
-def _matches(names: list[str], patterns: list[str]) -> bool:
-    if not patterns:
-        return not names
-    if patterns[0] == "**":
-        return bool(names) and (patterns[1:] == [] or _matches(names, patterns[1:]) or _matches(names[1:], patterns))
-    return bool(names) and fnmatchcase(names[0], patterns[0]) and _matches(names[1:], patterns[1:])
+    matches = re.compile(glob_translate(pattern)).match
+    is_deep = "/" in pattern or pattern == "**"
+    found = store.get_file_info(fs.FileSelector(root, recursive=is_deep, allow_not_found=True))
+    names = [info.path.removeprefix(root).lstrip("/") for info in found if info.type != fs.FileType.Directory]
+    return sorted(
+        (name for name in names if matches(name) and not HIDDEN.search(name)), key=lambda name: name.split("/")
+    )
 
 
 # --- the files of one folder ---

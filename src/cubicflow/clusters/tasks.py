@@ -22,12 +22,11 @@ from cubicflow.clusters.blocks import Block, Outcome, Skipped, block_seed
 from cubicflow.clusters.inputs import Inputs, read_segment
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
-from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.fitted import SCORE_COLUMN, FittedTable, Scores
-from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.scored_parts import ScoreSums
-from cubicflow.tables.table_error import TableError
+from cubicflow.tables import SCORE_COLUMN, FittedTable, Scores, TableError
+from cubicflow.tables.query import Given
+from cubicflow.tables.read import Table, in_memory
+from cubicflow.tables.run import ScoreSums
+from cubicflow.weights import Floats
 
 Places = NDArray[np.int64]
 ROW_ONE = re.compile(r"\brow 1\b")  # the row number in an error message about a batch of one row

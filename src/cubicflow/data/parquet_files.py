@@ -51,6 +51,26 @@ def checked_batches(
         yield batch if chosen is None else batch.select(chosen)
 
 
+def rows_between(
+    file: parquet.ParquetFile, columns: Sequence[str], rows: int, first: int, last: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows from ``first`` to ``last - 1``, at most so many at once. Only their row groups are read."""
+    groups, start, end = [], 0, 0
+    for number in range(file.metadata.num_row_groups):
+        before, end = end, end + file.metadata.row_group(number).num_rows
+        if end <= first:
+            start = end
+        elif before < last:
+            groups.append(number)
+    for batch in checked_batches(file, columns, rows, groups):
+        inside = batch.slice(max(first - start, 0), max(last - max(first, start), 0))
+        start += len(batch)
+        if len(inside):
+            yield inside
+        if start >= last:
+            return
+
+
 def announced_bytes(file: parquet.ParquetFile, columns: Sequence[str]) -> int:
     """Return the unpacked size of some columns in bytes: the size in the metadata, at least 8 bytes for each value."""
     metadata, pages = file.metadata, 0

@@ -4,6 +4,22 @@ from cubicflow.distributions.base import Base
 from cubicflow.distributions.by_column import ByColumn
 from cubicflow.distributions.normal import StandardNormal
 from cubicflow.distributions.normal_mixture import NormalMixture
+from cubicflow.distributions.parametric import DiagonalNormal, StudentT
+from cubicflow.distributions.several import BaseMixture, ByClass
+from cubicflow.distributions.torch_distribution import TorchDistribution
 from cubicflow.distributions.uniform import Uniform
+from cubicflow.distributions.von_mises import VonMises
 
-__all__ = ["Base", "ByColumn", "NormalMixture", "StandardNormal", "Uniform"]
+__all__ = [
+    "Base",
+    "BaseMixture",
+    "ByClass",
+    "ByColumn",
+    "DiagonalNormal",
+    "NormalMixture",
+    "StandardNormal",
+    "StudentT",
+    "TorchDistribution",
+    "Uniform",
+    "VonMises",
+]

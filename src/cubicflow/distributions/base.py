@@ -57,6 +57,10 @@ class Base(nn.Module, ABC):
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
         """Draw n samples, (n, features), differentiable with respect to the parameters."""
 
+    def bounds(self) -> list[tuple[float, float]] | None:
+        """Return the lowest and the highest value of every feature, or None if the support is not a box."""
+        return _bounds(self.support, self.features)
+
     @property
     def noise_features(self) -> int:
         """The numbers of one row of noise for :meth:`from_noise`."""
@@ -87,8 +91,8 @@ class Base(nn.Module, ABC):
     def _check_temperature(self, temperature: float) -> None:
         if not self.tempered and temperature != 1:
             raise ValueError(
-                f"a base with uniform noise supports only temperature 1, got {temperature!r}; use a flow with a normal "
-                "base for tempered samples"
+                f"a {type(self).__name__} base supports only temperature 1, got {temperature!r}; use a flow with a "
+                "normal base for tempered samples"
             )
         if not (math.isfinite(temperature) and temperature >= 0):
             raise ValueError(f"temperature must be a finite number, at least 0 (0 gives the mode), got {temperature!r}")
@@ -102,3 +106,17 @@ class Base(nn.Module, ABC):
         """Draw uniform numbers in [0, 1), (n, features)."""
         like = self.anchor
         return torch.rand(n, self.features, dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _bounds(support: Any, features: int) -> list[tuple[float, float]] | None:
+    if isinstance(support, constraints.cat):
+        parts = [_bounds(part, n) for part, n in zip(support.cseq, support.lengths, strict=True)]
+        return None if None in parts else [pair for part in parts for pair in part or []]
+    if (of_each := getattr(support, "base_constraint", None)) is not None:
+        return _bounds(of_each, features)
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if low is high is None and not isinstance(support, type(constraints.real)):
+        return None
+    ends = [-math.inf if low is None else low, math.inf if high is None else high]
+    each = [end.expand(features).tolist() if isinstance(end, Tensor) else [float(end)] * features for end in ends]
+    return list(zip(*each, strict=True))

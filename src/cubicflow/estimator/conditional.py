@@ -21,11 +21,11 @@ from cubicflow.estimator.density_members import FEWEST_ROWS
 from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, joined, private_randomness
 from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows, effective_weights, encode
+from cubicflow.estimator.weighted_rows import WeightedRows, effective_weights, encode
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, log_likelihood
 from cubicflow.tables.model.plain_rows import Numbers
-from cubicflow.weights import weighted_quantiles
+from cubicflow.weights import Floats, weighted_quantiles
 
 DRAWS = 1_024  # draws for the mean of several columns
 ROWS_AT_ONCE = 1 << 16

@@ -12,12 +12,13 @@ from torch import nn
 from cubicflow.estimator.cross_fitting import Folds
 from cubicflow.estimator.density_members import MemberSettings, coupling_layers, normal_base
 from cubicflow.estimator.expectation_maximisation import Normals, shrunk
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.residual_net import ResidualBlock
 from cubicflow.nets.rng import seeded
 from cubicflow.transforms import Compose, Coupling, ElementMap
+from cubicflow.weights import Floats
 
 RIDGES = (1e-3, 1.0, 10.0, 100.0, 1e3)  # ridge penalties, in rows of standardised context
 

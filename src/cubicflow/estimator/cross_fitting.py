@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.data.rows import Batch
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.progress import Progress
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
+from cubicflow.weights import Floats
 
 CLIP_NORM = 5.0
 WEIGHT_DECAY = 1e-2  # pulls spline parameters towards 0, which is the identity and the start of training

@@ -17,13 +17,14 @@ from cubicflow.estimator.density_columns import fit_columns
 from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
 from cubicflow.estimator.many_rows import MANY
-from cubicflow.estimator.weighted_rows import Floats, encode
+from cubicflow.estimator.weighted_rows import encode
+from cubicflow.tables import Missing
 from cubicflow.tables.fitted import score_numbers
 from cubicflow.tables.fitting import MODELS, suited_model
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.query.sample import draw_rows
-from cubicflow.tables.schema.usable_rows import Missing
+from cubicflow.weights import Floats
 
 SAMPLE_ROWS = 1 << 14
 COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns

@@ -10,15 +10,14 @@ import torch
 
 from cubicflow.estimator import inputs
 from cubicflow.estimator.many_rows import HELD_OUT
-from cubicflow.estimator.weighted_rows import Floats
-from cubicflow.tables import Schema
+from cubicflow.tables import ColumnsModel, Schema
 from cubicflow.tables.fitting import suited_columns_model, suited_columns_training
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns_likelihood import score_rows
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
+from cubicflow.weights import Floats
 
 
 class FittedColumns(NamedTuple):

@@ -20,13 +20,14 @@ import torch
 from cubicflow.distributions import NormalMixture
 from cubicflow.estimator.cross_fitting import Folds, Schedule, stacking_weights, train
 from cubicflow.estimator.expectation_maximisation import Normals, fit_normals
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import seeded
 from cubicflow.progress import Progress
 from cubicflow.transforms import Compose, Coupling, ElementMap, Elementwise, LULinear, Transform
 from cubicflow.transforms.coupling import alternating_mask
+from cubicflow.weights import Floats
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of components
 PRIOR_ROWS = (0.02, 0.2, 1.0, 4.0)  # strengths of the prior on covariances, in rows per column

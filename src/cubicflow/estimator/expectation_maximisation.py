@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from cubicflow.weights import Floats
 
 MOST_ITERATIONS = 200
 TOLERANCE = 1e-3  # nats per row

@@ -21,16 +21,15 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
 from cubicflow.estimator.many_rows import fit_many
-from cubicflow.estimator.weighted_rows import Floats, WeightedRows
+from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
-from cubicflow.tables import Schema
-from cubicflow.tables.fitted import checked_device
+from cubicflow.tables import ColumnsModel, Schema, checked_device
 from cubicflow.tables.model.flow_encoder import FlowEncoder
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.weights import Floats
 
 FEWEST_FOLDS = 5
 SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cubicflow.estimator import inputs
 from cubicflow.estimator.flow_estimator import draw_seed, private_randomness
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.query.filled_table import FILLED
+from cubicflow.tables.query import FILLED
 
 
 @dataclass(eq=False, repr=False)

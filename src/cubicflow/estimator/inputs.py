@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.advice import message_of
-from cubicflow.estimator.weighted_rows import Floats, distinct
-from cubicflow.tables import Schema, TableError, TableOptions, infer
-from cubicflow.tables.arrow_types import is_readable, without_views
+from cubicflow.estimator.weighted_rows import distinct
+from cubicflow.tables import Missing, Schema, TableError, TableOptions, infer, some
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
-from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.read import in_memory, is_readable, without_views
 from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred
 from cubicflow.tables.schema.split import Undivided
-from cubicflow.tables.schema.usable_rows import Missing
-from cubicflow.tables.table_error import some
+from cubicflow.weights import Floats
 
 WEIGHTS = "sample_weight of fit"
 

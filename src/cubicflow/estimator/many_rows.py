@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cubicflow.estimator.weighted_rows import Floats
 from cubicflow.flows import Flow
 from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
 from cubicflow.tables.model.flow_encoder import FlowEncoder, log_likelihood
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
+from cubicflow.weights import Floats
 
 MANY = 5_000  # rows; with more rows, training in batches is faster than training members on all rows at once
 HELD_OUT = 10  # one of this many rows is held out for early stopping

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers
-
-Floats = NDArray[np.float64]
+from cubicflow.weights import Floats
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cubicflow.data.cache_folder import cache_folder
 from cubicflow.explore.framed import framed, unframed
-from cubicflow.files import check_plain, write_atomically
+from cubicflow.files import cache_folder, check_plain, write_atomically
 
 CONFIG, WEIGHTS, CHECKPOINT = "config.json", "model.safetensors", "checkpoint.safetensors"  # the files of a run
 OVERVIEW = ("run", "columns", "data")
@@ -93,7 +92,8 @@ def _state(run: Path) -> str | None:
     if result.get("finished") is not True:
         return None
     source = table.get("source")
-    versions = [_version(name) for name in ("cubicflow", "torch", "numpy", "pyarrow")]
+    versions: list[Any] = [_version(name) for name in ("cubicflow", "torch", "numpy", "pyarrow")]
+    versions += [_stat(path) for path in sorted(Path(__file__).parent.glob("*.py"))]  # the code of the answers
     threads = [os.cpu_count(), os.environ.get("OMP_NUM_THREADS")]
     parts = [signature(run), _stat(Path(str(source))) if source else None, versions, threads]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -11,8 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cubicflow.tables.arrow_types import Floats
-from cubicflow.weights import systematic
+from cubicflow.weights import Floats, systematic
 
 BLOCKS = 256  # blocks on each side of the square
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.advice import message_of
-from cubicflow.data.built_in import BUILT_IN
 from cubicflow.explore.cached_overview import signature
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.messages import without_paths
@@ -27,13 +26,12 @@ from cubicflow.explore.subject import (
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
-from cubicflow.tables import FittedTable, Table, TableError
-from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.fitted import SECTION
-from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
+from cubicflow.tables import SECTION, ColumnsModel, FittedTable, Table, TableError
+from cubicflow.tables.read import BUILT_IN
+from cubicflow.tables.run import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
+from cubicflow.weights import Floats
 
 DATA_ROWS = 6000  # rows of the data that the page shows
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows

@@ -29,10 +29,10 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers
-from cubicflow.tables.read.table import Text, in_memory
+from cubicflow.tables.read import Text, in_memory
+from cubicflow.weights import Floats
 
 MOST_ROWS = 20_000  # largest number of rows that are scored
 SHOWN_ROWS = 500  # rows whose cells are sent to the page

@@ -13,8 +13,8 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.questions import MOST_SEED, Question, conditions_of, whole
 from cubicflow.explore.subject import FlowSubject
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.tables.query.conditions import Given
-from cubicflow.tables.run.output import CsvStyle, csv_text
+from cubicflow.tables.query import Given
+from cubicflow.tables.run import CsvStyle, csv_text
 
 MOST_ROWS = 100_000  # largest number of rows of a sample
 SHOWN_ROWS = 12  # rows on the page

@@ -13,20 +13,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables import Column, ColumnsModel, FittedTable, TableError
 from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.fitted import FittedTable
-from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.levels import Levelled
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import table_rows, with_gaps
+from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows
 from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.constraints import kept_rows
-from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
-from cubicflow.tables.query.pool import Pool
 from cubicflow.tables.query.strategies import rejected
-from cubicflow.tables.table_error import TableError
+from cubicflow.weights import Floats
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
 POOL_ROWS = 1 << 16  # rows of a flow that are drawn in idle time
@@ -140,7 +136,7 @@ class ColumnsSubject(Subject):
     def _kept(self, pool: Pool) -> Floats:
         """Return the rows of a pool that keep the constraints of the fit."""
         y = pool.y
-        return pool.walk.to_table(y[pool.keeps(y)])
+        return pool.walk.to_table(y[pool.walk.keeps(y)])
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         question = self.fitted.question({**self.usual, **conditions})

@@ -16,8 +16,7 @@ from cubicflow.files import check_free, replacing_together
 
 if TYPE_CHECKING:
     from cubicflow.flows import Flow, Mixture
-    from cubicflow.tables import FittedTable
-    from cubicflow.tables.model.network import ColumnsModel
+    from cubicflow.tables import ColumnsModel, FittedTable
 
 FORMAT, VERSION = "cubicflow-export", 1
 ENDINGS = (".onnx", ".pt2")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from cubicflow.advice import Advice
 from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import frozen
 from cubicflow.export.loops import check_loops
@@ -16,7 +17,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
-    from cubicflow.tables.model.network import ColumnsModel
+    from cubicflow.tables import ColumnsModel
 
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -101,7 +102,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
     ({'x': (3,), 'context': (2,)}, ('log_prob',))
     """
     if precision not in PRECISIONS:
-        raise ExportError(f"precision should be {' or '.join(PRECISIONS)}, got {precision!r}")
+        raise ExportError(Advice(f"there is no precision {precision!r}; choose one", precision=tuple(PRECISIONS)))
     dtype = PRECISIONS[precision]
     if isinstance(model, Mixture) and sampler:
         raise ExportError(
@@ -118,7 +119,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             noise = base.noise or f"draws of the base, {type(base).__name__}"
             return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
         return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
-    from cubicflow.tables.model.network import ColumnsModel
+    from cubicflow.tables import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
         raise ExportError(

@@ -60,6 +60,7 @@ class default_tensor_type(TorchFunctionMode):  # noqa: N801 - used like a functi
         has_dtype = given.get("dtype") is not None or isinstance(args[0] if args else None, Tensor)
         if func in FLOATING and not has_dtype:
             given["dtype"] = self.dtype
+        device = given.get("device") or self.device
         if given.get("device") is None:
             given["device"] = self.device if func in FLOATING else self.whole_numbers
         if func in DRAWING and torch.device(given["device"]).type == "meta":
@@ -69,5 +70,5 @@ class default_tensor_type(TorchFunctionMode):  # noqa: N801 - used like a functi
         if func in FLOATING or not made.is_floating_point():
             return made
         if has_dtype:
-            return made.to(self.device)
-        return func(*args, **{**given, "dtype": self.dtype, "device": self.device})
+            return made.to(device)
+        return func(*args, **{**given, "dtype": self.dtype, "device": device})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ def box_of(model: Flow | Mixture) -> constraints.Constraint | None:
 def data_ends(flow: Flow) -> Tensor | None:
     """Return the lowest and the highest value of every feature, (2, *shape), or None if the support of the flow is not
     known to be a box."""
-    bounds = _bounds(flow.base.support, flow.base.features)
+    bounds = flow.base.bounds()
     return None if bounds is None else _data_box(flow, bounds)
 
 
@@ -90,17 +90,6 @@ def _data_box(flow: Flow, bounds: list[tuple[float, float]]) -> Tensor | None:
     with torch.no_grad():
         ends = torch.tensor(bounds, dtype=anchor.dtype, device=anchor.device).T
         return flow.transform.map_box(ends, inverse=True)
-
-
-def _bounds(support: Any, features: int) -> list[tuple[float, float]] | None:
-    """Return the bounds of every feature of a base, or None if its support is not a box."""
-    if isinstance(support, constraints.cat):
-        parts = [_bounds(part, n) for part, n in zip(support.cseq, support.lengths, strict=True)]
-        return None if None in parts else [pair for part in parts for pair in part or []]
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    if low is high is None and not isinstance(support, type(constraints.real)):
-        return None
-    return [(-math.inf if low is None else float(low), math.inf if high is None else float(high))] * features
 
 
 def _side(low: Tensor, high: Tensor) -> constraints.Constraint:

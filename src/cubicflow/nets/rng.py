@@ -66,6 +66,32 @@ def seeded(seed: int) -> Iterator[None]:
             generator.set_state(torch.default_generator.get_state())
 
 
+@contextmanager
+def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """Make functions of torch that take no generator draw from ``generator`` inside the block. None: from torch's own.
+    Other threads that need torch's generator wait.
+
+    >>> generator = torch.Generator().manual_seed(3)
+    >>> with drawing_from(generator):
+    ...     one = torch.rand(2)
+    >>> torch.equal(one, torch.rand(2, generator=generator.manual_seed(3)))
+    True
+    """
+    if generator is None:
+        yield
+        return
+    on_cpu, index = generator.device.type == "cpu", generator.device.index
+    default = torch.default_generator if on_cpu else torch.cuda.default_generators[index or 0]
+    with SHARED_GENERATOR:
+        state = default.get_state()
+        default.set_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(default.get_state())
+            default.set_state(state)
+
+
 def normal_start(shape: tuple[int, ...], seed: int, like: Tensor) -> Tensor:
     """Return standard normal numbers that depend on the seed alone, in the dtype and on the device of ``like``. On the
     meta device they have a shape only: a constructor that runs there computes no values."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class Curves:
     title: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
+    feature: int = 0
 
 
 def learned_splines(curves: list[Curves]) -> Figure:
@@ -65,45 +66,41 @@ def spline_curves(flow: Flow | Mixture, x: Tensor, context: Tensor | None) -> li
     >>> len(spline_curves(flow, torch.randn(5, 2), None))
     3
     """
-    flow = first_flow(flow)
+    flow = flow.flows[0] if isinstance(flow, Mixture) else flow
     conditions = None if context is None else flow.embed(context)
     found: list[Curves] = []
     for layer in layers_of(flow.transform):
         given = conditions if layer.context_features else None
         if not layer.affine:
             bent = most_bent(layer, x, given)
-            found.append(Curves(f"layer {len(found) + 1}, feature {bent.feature + 1}", bent.x, bent.y))
+            found.append(replace(bent, title=f"layer {len(found) + 1}, feature {bent.feature + 1}"))
         x = layer(x, given)[0]
     return found[:MOST_LAYERS]
 
 
-def first_flow(model: Flow | Mixture) -> Flow:
-    """Return the flow itself, or the first flow of a mixture."""
-    return next(part for part in model.modules() if isinstance(part, Flow))
-
-
 def layers_of(transform: Transform) -> list[Transform]:
-    """Return the layers of a transform, from data to noise."""
+    """Return the layers of a transform, from data to noise.
+
+    >>> import cubicflow as cf
+    >>> [type(layer).__name__ for layer in layers_of(cf.flows.tabular(2, num_layers=2, hidden_features=8).transform)]
+    ['LULinear', 'Coupling', 'LULinear', 'Coupling', 'LULinear']
+    """
     if isinstance(transform, Compose):
         return [layer for part in transform.transforms for layer in layers_of(part)]
     return [transform]
 
 
-class Bent(NamedTuple):
-    """A feature, and the map of this feature for some rows: ``y`` (rows, points) over ``x`` (points,)."""
-
-    feature: int
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-
-
 @torch.no_grad()
-def most_bent(layer: Transform, rows: Tensor, context: Tensor | None = None, features: int | None = None) -> Bent:
-    """Return the feature with the most curved map in a layer, among the first ``features`` (default: all), and its map.
+def most_bent(layer: Transform, rows: Tensor, context: Tensor | None = None, features: int | None = None) -> Curves:
+    """Return curves of the feature with the most curved map in a layer, among the first ``features`` (default: all).
 
     Each feature in turn is moved over the range of all rows, or over [0, 1] if all values lie inside. The other
     features of the first ROWS rows are held fixed. The curvature is the mean second difference of the outputs, divided
     by their range.
+
+    >>> from cubicflow.transforms import Sigmoid
+    >>> most_bent(Sigmoid(), torch.tensor([[-1.0, -9.0], [1.0, 9.0]])).feature
+    1
     """
     some = rows[:ROWS]
     given = None if context is None else context[:ROWS].repeat_interleave(POINTS, 0)
@@ -117,7 +114,8 @@ def most_bent(layer: Transform, rows: Tensor, context: Tensor | None = None, fea
         y = layer(moved, given)[0][:, feature].reshape(len(some), POINTS)
         bent = float(y.diff(n=2).abs().mean() / (y.max() - y.min()).clamp(min=1e-12))
         if best is None or bent > bend:
-            best, bend = Bent(feature, grid.double().cpu().numpy(), y.double().cpu().numpy()), bent
+            name = f"feature {feature + 1}"
+            best, bend = Curves(name, grid.double().cpu().numpy(), y.double().cpu().numpy(), feature), bent
     if best is None:
         raise ValueError(f"cannot draw a spline of {type(layer).__name__}: it has no features")
     return best

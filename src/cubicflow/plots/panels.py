@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cubicflow.tables import Column
 from cubicflow.tables.axes import DAY, axis_of
-from cubicflow.tables.kinds.column import Column
-
-Floats = NDArray[np.float64]
+from cubicflow.weights import Floats
 
 MOST_COLUMNS = 8  # columns of a figure of pairs
 MOST_LABELS = 12  # labels of an axis

@@ -19,11 +19,8 @@ from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.judging.judgement import read_judgement
-from cubicflow.tables.run.fitted_rows import fitted_file, some_rows
-from cubicflow.tables.run.output import is_own
-from cubicflow.tables.run.scored_parts import ScoredParts, score_some
-from cubicflow.tables.run.verdict import Score, score_warnings, verdict
+from cubicflow.tables.judging import read_judgement
+from cubicflow.tables.run import Score, ScoredParts, fitted_file, is_own, score_some, score_warnings, some_rows, verdict
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"

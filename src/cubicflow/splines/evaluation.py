@@ -109,15 +109,15 @@ def mask_outside(log_slope: Tensor, outside: Tensor) -> Tensor:
 
 
 def evaluate_in_bins(
-    low: Tensor, high: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool, axes: tuple[Axis, Axis] | None = None
+    low: Tensor, high: Tensor, bins: Bins, unit_map: UnitMap, inverse: bool, knots: tuple[Knots, Knots] | None = None
 ) -> BinResult:
     """Send points, given by their distances from both ends, through their bins.
 
-    ``axes`` are the x axis and the y axis, for callers that know the knots more precisely than as sums of the bins. The
-    origin of an axis is arbitrary: only ``low - before`` and ``high - after`` are used.
+    ``knots`` are those of x and of y, for callers that know them more precisely than as sums of the bins. Their origin
+    is arbitrary: only ``low - before`` and ``high - after`` are used.
     """
-    x_axis, y_axis = axes or (Axis.of(bins.widths), Axis.of(bins.heights))
-    source, target = (y_axis, x_axis) if inverse else (x_axis, y_axis)
+    x_knots, y_knots = knots or (Knots.of(bins.widths), Knots.of(bins.heights))
+    source, target = (y_knots, x_knots) if inverse else (x_knots, y_knots)
 
     shape = torch.broadcast_shapes(low.shape, bins.widths.shape[:-1])
     low, high = low.expand(shape), high.expand(shape)
@@ -127,7 +127,7 @@ def evaluate_in_bins(
     size_in, size_out = index.pick(source.sizes), index.pick(target.sizes)
     start, end = index.pick(bins.start), index.pick(bins.end)
     above, below = low - index.pick(source.before), high - index.pick(source.after)
-    if axes is not None:
+    if knots is not None:
         from_low = above <= below  # given knots are exact, so both differences round once and the smaller is precise
     near = torch.where(from_low, above, below) / size_in
     # before[k] + sizes[k] and before[k + 1] round differently, so a point one ulp short of a knot may land up to
@@ -169,16 +169,17 @@ def solve(unit_map: UnitMap, start: Tensor, end: Tensor, c_low: Tensor, c_high: 
     return torch.where(mirrored, rest, root), torch.where(mirrored, root, rest)
 
 
-class Axis(NamedTuple):
-    """The bins along one axis: their sizes, and for each bin the sums of all sizes before and after it."""
+class Knots(NamedTuple):
+    """The knots of x or of y: the sizes of the bins between them, and for each bin the sums of all sizes before and
+    after it."""
 
     sizes: Tensor
     before: Tensor
     after: Tensor
 
     @classmethod
-    def of(cls, sizes: Tensor) -> Axis:
-        """Return the axis with bins of these sizes."""
+    def of(cls, sizes: Tensor) -> Knots:
+        """Return the knots between bins of these sizes."""
         # Each sum starts at its own end. One minus the other sum would lose all relative precision near an end.
         before = F.pad(prefix_sums(sizes)[..., :-1], (1, 0))
         after = F.pad(prefix_sums(sizes.flip(-1))[..., :-1], (1, 0)).flip(-1)
@@ -220,17 +221,17 @@ class BinIndex:
         return table.reshape(-1).gather(0, self._flat.reshape(-1)).reshape(self._flat.shape)
 
 
-def locate(axis: Axis, position: Tensor, from_low: Tensor) -> BinIndex:
+def locate(knots: Knots, position: Tensor, from_low: Tensor) -> BinIndex:
     """Find each element's bin by a branch-free binary search.
 
     ``position`` is the distance from the low end, or minus the distance from the high end. NaN compares false with
     everything, so NaN lands in bin 0 and stays NaN.
     """
-    *splines, num_bins = axis.sizes.shape
-    row = torch.arange(axis.sizes[..., 0].numel(), device=position.device).reshape(splines).expand(position.shape)
+    *splines, num_bins = knots.sizes.shape
+    row = torch.arange(knots.sizes[..., 0].numel(), device=position.device).reshape(splines).expand(position.shape)
     # Bin k starts at before[k], measured from the low end, and at after[k - 1], measured from the high end. Comparisons
     # have no gradient, so the search is detached from the graph.
-    position, opens_low, after = position.detach(), axis.before.detach(), axis.after.detach()
+    position, opens_low, after = position.detach(), knots.before.detach(), knots.after.detach()
     opens_high = F.pad(-after[..., :-1], (1, 0))
     bin = torch.zeros_like(position, dtype=torch.int64)
     step = 1 << (int(num_bins) - 1).bit_length()  # torch.jit.trace makes sizes tensors

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cubicflow.splines.bins import bins_from_slopes, steffen_slopes
 from cubicflow.splines.cubic import CUBIC
-from cubicflow.splines.evaluation import Axis, evaluate_in_bins, mask_outside
+from cubicflow.splines.evaluation import Knots, evaluate_in_bins, mask_outside
 from cubicflow.splines.functions import check_inside
 from cubicflow.splines.spec import check_floating
 
@@ -80,11 +80,9 @@ def cubic_interpolation(
     if validate:
         check_inside(points, low_end, high_end)
     clamped = points.clamp(low_end, high_end)
-    axes = Axis(widths, x_knots[..., :-1], -x_knots[..., 1:]), Axis(heights, y_knots[..., :-1], -y_knots[..., 1:])
-    result = evaluate_in_bins(clamped, -clamped, bins, CUBIC, inverse, axes)
-    y = torch.where(
-        result.near_low, result.low, -result.high
-    )  # measured from the nearer knot, hence exact at the knots
+    knots = Knots(widths, x_knots[..., :-1], -x_knots[..., 1:]), Knots(heights, y_knots[..., :-1], -y_knots[..., 1:])
+    result = evaluate_in_bins(clamped, -clamped, bins, CUBIC, inverse, knots)
+    y = torch.where(result.near_low, result.low, -result.high)  # from the nearer knot, hence exact at the knots
     return y.to(x.dtype), mask_outside(result.log_slope, (points < low_end) | (points > high_end))
 
 

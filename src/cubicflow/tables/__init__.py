@@ -23,9 +23,16 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.extras import need
 
 if TYPE_CHECKING:
+    from cubicflow.tables.fitted import SCORE_COLUMN as SCORE_COLUMN
+    from cubicflow.tables.fitted import SECTION as SECTION
     from cubicflow.tables.fitted import FittedTable
+    from cubicflow.tables.fitted import Scores as Scores
+    from cubicflow.tables.fitted import checked_device as checked_device
     from cubicflow.tables.fitting import fit_table
     from cubicflow.tables.judging.judgement import Judgement, judge
+    from cubicflow.tables.kinds import KIND_NAMES as KIND_NAMES
+    from cubicflow.tables.kinds.column import Column as Column
+    from cubicflow.tables.model.network import ColumnsModel as ColumnsModel
     from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
     from cubicflow.tables.read.table import Table
@@ -35,23 +42,33 @@ if TYPE_CHECKING:
     from cubicflow.tables.schema.split import Split
     from cubicflow.tables.schema.usable_rows import Missing
     from cubicflow.tables.table_error import TableError
+    from cubicflow.tables.table_error import some as some
 
-# Names are imported on first access: the command line lists the kinds of columns without importing torch.
+# Names in __all__ are for users, the others for packages above. They are imported on first access: the command line
+# lists the kinds of columns without importing torch.
 _MODULES = {
+    "Column": "kinds.column",
+    "ColumnsModel": "model.network",
     "Conditional": "query.answer",
     "FittedTable": "fitted",
     "Judgement": "judging.judgement",
+    "KIND_NAMES": "kinds",
     "Missing": "schema.usable_rows",
     "Reading": "read.text.reading",
+    "SCORE_COLUMN": "fitted",
+    "SECTION": "fitted",
     "Schema": "schema",
+    "Scores": "fitted",
     "Split": "schema.split",
     "Table": "read.table",
     "TableError": "table_error",
     "TableOptions": "schema.inference",
+    "checked_device": "fitted",
     "fit_table": "fitting",
     "infer": "schema.inference",
     "judge": "judging.judgement",
     "open_table": "read.places",
+    "some": "table_error",
 }
 # __all__ is a literal because the API reference is built from it without running this file.
 __all__ = [
@@ -75,6 +92,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'cubicflow.tables' has no attribute {name!r}")
-    need("pyarrow", "cubicflow.tables")
+    if name in __all__:
+        need("pyarrow", "cubicflow.tables")
     globals()[name] = getattr(importlib.import_module(f"cubicflow.tables.{_MODULES[name]}"), name)
     return globals()[name]

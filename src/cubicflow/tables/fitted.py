@@ -31,7 +31,7 @@ from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
-from cubicflow.tables.query.conditions import Given, context_values
+from cubicflow.tables.query.conditions import Given, context_values, read_conditions
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json
 from cubicflow.tables.query.filled_table import impute_rows
 from cubicflow.tables.query.question import Question
@@ -200,7 +200,7 @@ class FittedTable:
                     path, "the model does not match the columns of the table; restore the file, or fit again"
                 )
             return fitted
-        encoder, shape = fitted.encoder, getattr(fitted.flow, "shape", None)
+        encoder, shape = FlowEncoder(schema), getattr(fitted.flow, "shape", None)
         if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
             raise FlowFileError(
                 path, f"the table has {encoder.features} columns to model, but the flow has another shape; fit again"
@@ -365,7 +365,8 @@ class FittedTable:
             rules: dict[str, Any] = {"constraints": self.constraints}
             return sample.draw_rows(self.flow, self.needed_cells, n, context, generator, **rules)
         encoder = FlowEncoder(self.schema)
-        features, options = encoder.context_inputs(context), {"temperature": temperature, "generator": generator}
+        features = encoder.context_inputs(context)
+        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
         if features is None:
             x = self.flow.sample(n, **options)
         else:
@@ -389,7 +390,8 @@ class FittedTable:
         A context column whose given value has more digits is left out.
         """
         found = {column.name: column.decimals for column in self.schema.columns}
-        written = {name: _digits_of(value) for name, value in context_values(given, self.schema).items()}
+        values = context_values(read_conditions(given, self.schema), self.schema)
+        written = {name: _digits_of(value) for name, value in values.items()}
         return {name: digits for name, digits in found.items() if digits is not None and written.get(name, 0) <= digits}
 
     def generator(self, seed: int | None) -> torch.Generator:

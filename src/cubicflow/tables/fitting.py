@@ -207,7 +207,7 @@ def evenly_spaced(rows: TableRows, most: int) -> TableRows:
 
 def learn_independent(rows: TableRows) -> IndependentColumns | None:
     """Return the marginals of training rows; None for a single column without context, which depends on nothing."""
-    if rows.encoder.features == 1 and not rows.encoder.context_features:
+    if len(rows.encoder.columns) == 1 and not rows.encoder.schema.context:
         return None
     numbers = rows.plain(0, rows.num_rows)
     return IndependentColumns.learn(rows.encoder.columns, numbers.y, numbers.weights)

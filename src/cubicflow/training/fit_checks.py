@@ -24,7 +24,7 @@ def check_rows(flow: Any, rows: Rows, name: str, loss: Loss | None) -> Summary:
         raise ValueError(f"{name}: {error}") from None
     if isinstance(rows, NoColumns):
         if loss is None:
-            raise ValueError("train=None needs a loss that draws its own samples, such as losses.reverse_kl(...)")
+            raise ValueError("train=None needs a loss that draws its own samples, such as reverse_kl(...)")
         return summary
     if loss is None and not hasattr(flow, "log_prob"):
         raise TypeError(

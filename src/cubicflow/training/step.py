@@ -30,7 +30,7 @@ from cubicflow.transforms.transform import initialising
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
 
 
-class Reading(NamedTuple):
+class LoggedValues(NamedTuple):
     """Logged values of a step: the sum of the losses since the last reading, the learning rate, the gradient's norm."""
 
     loss_sum: float
@@ -104,6 +104,13 @@ class Step:
             share.backward()
         gradients = self.weights.gradients()
         loss = self.processes.sum_gradients_(gradients, share.detach())
+        bad = step_hook.finish(self, gradients, loss)
+        self.weights.bump_versions()
+        self.statistics.restore(statistics, where=bad)
+
+    def finish(self, gradients: list[Tensor], loss: Tensor) -> Tensor:
+        """Clip the gradients, update weights and averages, and record the step. Nothing changes after a loss or
+        gradient that is not finite. Return whether this was the case, as a tensor, ()."""
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in gradients]))
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + TINY)).clamp(max=1)
@@ -113,8 +120,6 @@ class Step:
         failed = self.failed_at >= 0
         bad = ~torch.isfinite(loss + norm) | failed
         self.adam.update(gradients, self.learning_rate, skip=bad)
-        self.weights.bump_versions()
-        self.statistics.restore(statistics, where=bad)
         if self.averages is not None:
             self.averages.update(self.averaging_weight * ~bad)
 
@@ -122,6 +127,7 @@ class Step:
         self.count += 1
         self.loss_sum += torch.where(bad, 0, loss)
         self.gradient_norm.copy_(norm)
+        return bad
 
     def share_of_loss(self, batch: Batch) -> Tensor:
         """Return this process's part of the mean loss of the global batch. The parts of all processes sum to the mean.
@@ -151,10 +157,10 @@ class Step:
         with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
 
-    def read(self) -> Reading:
+    def read(self) -> LoggedValues:
         """Return the logged values. The program waits for the device once."""
         values = (self.loss_sum, self.learning_rate, self.gradient_norm)
-        return Reading(*torch.stack([value.double() for value in values]).tolist())
+        return LoggedValues(*torch.stack([value.double() for value in values]).tolist())
 
     @torch.no_grad()
     def validation_sums(self, batch: Batch) -> Tensor:

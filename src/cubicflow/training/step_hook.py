@@ -26,6 +26,10 @@ class StepHook:
         """Return the optimiser of the weights."""
         return Adam(weights.tensors, beta2, weight_decay)
 
+    def finish(self, step: Step, gradients: list[Tensor], loss: Tensor) -> Tensor:
+        """Do ``step.finish(gradients, loss)``."""
+        return step.finish(gradients, loss)
+
     def prepared_step(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], None]:  # noqa: ARG002
         """Return a version of ``step`` for many calls. ``notify`` shows a message to the user."""
         return step

@@ -52,10 +52,11 @@ class BatchNorm(Transform):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
-        mean, variance = self.mean, self.variance
         if self.training:
             mean, variance = self._statistics(x)
             self._update(mean, variance, self.momentum)
+        else:
+            mean, variance = self.mean, self.variance
         log_scale = self._log_scale(variance)
         outputs = (x - per_pixel(mean, x)) * per_pixel(log_scale.exp(), x) + per_pixel(self.shift, x)
         return outputs, scale_log_det(x, log_scale)

@@ -1,4 +1,4 @@
-"""The map that a layer applies to each element: a spline with its settings, or an affine or additive map."""
+"""The map that a layer applies to each element: a spline with its settings, or a map with another formula."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import torch
 from torch import Tensor
 
 from cubicflow import splines
+from cubicflow.arguments import positive
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import FAMILIES, family_names, find_family
 from cubicflow.splines.spec import make_spec
+from cubicflow.transforms.sigmoidal import num_sigmoidal_params, sigmoidal
 
-# The maps that are not splines, with their numbers of params. All of them map the real line onto itself.
-PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1)}
+# The maps that are not splines: functions, and numbers of params. All of them map the real line onto itself.
+PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1), "leaky_relu": (splines.leaky_relu, 1)}
+SIGMOIDAL_MAPS = {"deep_sigmoidal": False, "dense_sigmoidal": True}  # the values: whether layers are dense
 AFFINE_PARAMS = 2
 # The bound on the log-scale of the affine map before a spline. A conditional may be far narrower than its column. This
 # bound allows scales down to 5e-5.
@@ -35,8 +38,9 @@ class ElementMap:
     """A map of single elements with ``num_params`` unconstrained params. All-zero params are the identity.
 
     Args:
-        family: ``"cubic"``, ``"quadratic"``, ``"linear"``, ``"rational_quadratic"``, ``"affine"`` or ``"additive"``.
-        num_bins: K, for splines.
+        family: a family of splines, ``"cubic"``, ``"quadratic"``, ``"linear"`` or ``"rational_quadratic"``; or
+            ``"affine"``, ``"additive"``, ``"leaky_relu"``, ``"deep_sigmoidal"`` or ``"dense_sigmoidal"``.
+        num_bins: K, for splines; the number of units of each layer of a sigmoidal map.
         slopes: ``"steffen"`` or ``"free"``, for the cubic.
         domain: ``"real"``, ``"unit"`` or ``"circle"``, for splines. A sequence gives one domain for each column of the
             rows (N, D) that a layer maps.
@@ -45,6 +49,7 @@ class ElementMap:
             column.
         min_bin_width, min_bin_height: floors on the bins; None for the default.
         backend: the spline backend, or ``"auto"``.
+        depth: the number of layers of a sigmoidal map; see :func:`~cubicflow.transforms.sigmoidal.sigmoidal`.
 
     >>> ElementMap("cubic", num_bins=10).num_params, ElementMap("affine").num_params
     (22, 2)
@@ -60,12 +65,13 @@ class ElementMap:
     min_bin_height: float | None = None
     backend: str = "auto"
     affine_first: bool = False
+    depth: int = 2
 
     _settings: ClassVar[dict[str, Any]]  # the spline arguments of this family
     _parts: ClassVar[list[tuple[ElementMap, list[int]]]]  # with a domain for each column: a map and its columns
 
     def __post_init__(self) -> None:
-        families = [*family_names(), *PLAIN_MAPS]
+        families = [*family_names(), *PLAIN_MAPS, *SIGMOIDAL_MAPS]
         if self.family not in families:
             raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
         slopes = None if (self.family, None) in FAMILIES else self.slopes
@@ -153,6 +159,9 @@ class ElementMap:
         """Apply the spline or the plain map, without the affine map before it."""
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
+        if self.family in SIGMOIDAL_MAPS:
+            dense = SIGMOIDAL_MAPS[self.family]
+            return sigmoidal(x, params, num_bins=self.num_bins, depth=self.depth, dense=dense, inverse=inverse)
         return splines.spline(
             x, params, inverse=inverse, domain=str(self.domain), backend=self.backend, **self._settings
         )
@@ -161,6 +170,9 @@ class ElementMap:
     def _num_inner_params(self) -> int:
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][1]
+        if self.family in SIGMOIDAL_MAPS:
+            units, depth = positive("num_bins", self.num_bins), positive("depth", self.depth)
+            return num_sigmoidal_params(units, depth, dense=SIGMOIDAL_MAPS[self.family])
         return splines.num_params(self.family, self.num_bins, self._settings["slopes"])
 
     def within_domain(self, x: Tensor) -> Tensor:
@@ -179,7 +191,7 @@ class ElementMap:
         object.__setattr__(self, name, value)
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments. ``affine_first`` is left out if False, so that configs equal those that
-        were written before this argument existed."""
-        settings = asdict(self)
-        return settings if self.affine_first else {k: v for k, v in settings.items() if k != "affine_first"}
+        """Return the constructor's arguments. ``affine_first`` and ``depth`` are left out if they are the defaults, so
+        that configs equal those that were written before these arguments existed."""
+        later = {"affine_first": False, "depth": 2}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}

@@ -39,7 +39,8 @@ def householder_product(vectors: Tensor) -> Tensor:
         inner = v @ v.mT  # (..., n, n)
         upper = inner.triu(1) + torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1) / 2)
         eye = torch.eye(v.shape[-1], dtype=v.dtype, device=v.device)
-        return eye - v.mT @ torch.linalg.solve_triangular(upper, v, upper=True)
+        product: Tensor = eye - v.mT @ torch.linalg.solve_triangular(upper, v, upper=True)
+    return product
 
 
 class _Rotated(LinearTransform):
@@ -186,7 +187,7 @@ class SVDLinear(_Rotated):
 
 def _rotations(layers: Sequence[_Rotated]) -> Sequence[Tensor]:
     """Return each rotation of several layers, (layers, D, D), if possible made in one batch."""
-    vectors = [layer.vectors for layer in layers]
+    vectors: list[Tensor] = [layer.vectors for layer in layers]
     if len({each.shape for each in vectors}) == 1:
         return householder_product(torch.stack(vectors)).unbind(1)
     return torch.stack([householder_product(each) for each in vectors]).unbind(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.implicit import implicit_inverse
+from cubicflow.transforms.sigmoidal import SOFTPLUS_IS_ONE
 from cubicflow.transforms.transform import Transform, check_context, check_features
-
-SOFTPLUS_IS_ONE = math.log(math.e - 1)  # softplus(SOFTPLUS_IS_ONE) = 1
 
 
 class Planar(Transform):
@@ -94,8 +92,8 @@ class Planar(Transform):
         along = (w * u).sum(-1, keepdim=True)
         s = F.softplus(along + SOFTPLUS_IS_ONE)
         # For w = 0 every u is allowed: the numerator is 0 too.
-        u = u + (s - 1 - along) * w / w.square().sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
-        return w, u, b, s[..., 0] if s.ndim > 1 else s
+        moved = (s - 1 - along) * w / w.square().sum(-1, keepdim=True).clamp(min=torch.finfo(w.dtype).tiny)
+        return w, u + moved, b, s[..., 0] if s.ndim > 1 else s
 
 
 def _log_slope(t: Tensor, s: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from cubicflow.arguments import config_of, positive
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.coupling import NetworkFactory, make_network
-from cubicflow.transforms.planar import SOFTPLUS_IS_ONE
+from cubicflow.transforms.sigmoidal import SOFTPLUS_IS_ONE
 from cubicflow.transforms.transform import Transform, check_context, check_features
 
 

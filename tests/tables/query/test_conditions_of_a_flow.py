@@ -34,7 +34,6 @@ ON_MODELLED: tuple[Sequence[str] | Mapping[str, object], ...] = (
     ["group=x", "low=3"],
     {"group": "x", "low": (3, None)},
     {"group": "x", "low": 3},
-    ["group!=x"],
 )
 
 
@@ -47,6 +46,13 @@ def test_conditions_on_modelled_columns_are_refused(
         flow.sample(20, given, seed=0, constraints=constraints)
     with pytest.raises(TableError, match=MESSAGE):
         sample_files(flow, 20, str(tmp_path / "rows"), given=given, constraints=constraints, seed=0, workers=1)
+
+
+def test_a_context_column_takes_one_value(flow: FittedTable) -> None:
+    with pytest.raises(TableError, match=r"'group!=x': column 'group' is a context column.*; give it one value"):
+        flow.sample(20, ["group!=x"], seed=0)
+    with pytest.raises(TableError, match="context column 'group' is given twice; give it once"):
+        flow.sample(20, ["group=x", "group=y"], seed=0)
 
 
 @pytest.mark.parametrize("constraints", CONSTRAINTS)

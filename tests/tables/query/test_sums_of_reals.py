@@ -101,3 +101,21 @@ def test_the_page_keeps_constraints_with_context(tmp_path_factory: pytest.TempPa
     else:
         assert 0 < len(drawn) < 500
         assert (x <= z).all()
+
+
+def test_a_sum_that_its_last_column_cannot_hold_is_impossible(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Some combinations of a and b give c below its bound. They do not make an impossible range of c merely rare."""
+    folder = tmp_path_factory.mktemp("bounded")
+    rng = np.random.default_rng(0)
+    b, more = rng.integers(0, 5, 1000), rng.integers(1, 4, 1000)
+    pd.DataFrame({"a": b + more, "b": b, "c": more * 1.0}).to_csv(folder / "t.csv", index=False)
+    options = TableOptions(kinds={"c": "real"}, bounds={"c": (0, 6)})
+    fitted = fit_table(folder / "t.csv", folder / "run", options, SMALL, constraints=["a - b = c"], **TRAINING).fitted
+    possible, impossible = (fitted.probability([f"c in {ends}"]) for ends in ("0.9..1.1", "1.2..1.8"))
+    assert (float(impossible.values), float(impossible.errors)) == (0.0, 0.0)
+    assert 0.2 < float(possible.values) < 0.5
+    assert float(possible.errors) < 0.01
+    rows = fitted.sample(2000, ["c in 0.9..1.1"], seed=0).to_pandas()
+    assert (rows["a"] - rows["b"] == rows["c"]).all()
+    with pytest.raises(TableError, match=r"no row meets all of them; their probability is 0"):
+        fitted.sample(5, ["c in 1.2..1.8"])

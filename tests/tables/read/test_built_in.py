@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cubicflow.data.built_in import BUILT_IN, built_in_table
-from cubicflow.data.cache_folder import cache_folder
+from cubicflow.files import cache_folder
 from cubicflow.tables import TableError, open_table
+from cubicflow.tables.read.built_in import BUILT_IN, built_in_table
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ REGISTRY = {
     "dropped": "constant.Dropped",
 }
 # the kinds that a user may request
-NAMES = [name for name in REGISTRY if name not in ("circular steps", "levels", "dropped")]
+KIND_NAMES = [name for name in REGISTRY if name not in ("circular steps", "levels", "dropped")]
 
 
 @cache

@@ -45,7 +45,8 @@ class Law:
         coder: the coder of the column.
         log_outcomes: the log probabilities of the outcomes, (N, outcomes).
         params: the params of the splines, (N, P); None for a column without splines.
-        fixed: the number that earlier columns determine, (N,); inf where they determine none. None for no rows.
+        fixed: the number that earlier columns determine, (N,); inf where they determine none, -inf where they leave no
+            number. None for no rows.
         slack: the probability that a row breaks the rule behind ``fixed``.
     """
 

@@ -28,7 +28,7 @@ from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_circle, cubic_shape
-from cubicflow.splines.evaluation import Axis, BinIndex, evaluate_unit, locate
+from cubicflow.splines.evaluation import BinIndex, Knots, evaluate_unit, locate
 from cubicflow.tables.arrow_types import Floats
 
 LEAST_BIN = 1e-3  # smallest width and height of a bin, as in cubic_spline
@@ -188,7 +188,7 @@ def places_inside(
 
 def _log_mean_slope(a: Tensor, width: Tensor, bins: Bins) -> Tensor:
     """Return the log of the mean slope of splines over [a, a + width], where a is at most 1/2."""
-    across, upwards = Axis.of(bins.widths), Axis.of(bins.heights)
+    across, upwards = Knots.of(bins.widths), Knots.of(bins.heights)
     from_low = torch.ones_like(a, dtype=torch.bool)
     first, last = (locate(across, place, from_low) for place in (a, a + width))
     after = _next(first)

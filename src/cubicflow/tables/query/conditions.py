@@ -131,21 +131,21 @@ def _from_value(name: str, value: object, names: Sequence[str]) -> Condition:
     return Condition(name, "=", (value,), f"{name}={value}")
 
 
-def is_context(given: Given, schema: Schema) -> bool:
-    """Return whether all conditions are values of context columns. Such conditions need no particles."""
+def context_values(conditions: Sequence[Condition], schema: Schema) -> dict[str, object]:
+    """Return the values of the context columns. Raise TableError unless each value comes from one equality."""
     names = {column.name for column in schema.context}
-    return all(each.column in names and each.relation == "=" for each in read_conditions(given, schema))
-
-
-def context_values(given: Given, schema: Schema) -> dict[str, object]:
-    """Return the values of the equalities among conditions, by column. Raise TableError for two values of a column."""
-    if isinstance(given, Mapping):
-        return dict(given)
     found: dict[str, object] = {}
-    for each in read_conditions(given, schema):
-        if each.relation == "=" and found.setdefault(each.column, each.values[0]) != each.values[0]:
-            both = f"{found[each.column]!r} and {each.values[0]!r}"
-            raise TableError(f"column {each.column!r} is given two values, {both}; give one")
+    for condition in conditions:
+        if condition.column not in names:
+            continue
+        if condition.relation != "=":
+            raise TableError(
+                f"condition {condition.text!r}: column {condition.column!r} is a context column, which has no "
+                "distribution in the model; give it one value"
+            )
+        if condition.column in found:
+            raise TableError(f"context column {condition.column!r} is given twice; give it once")
+        found[condition.column] = condition.values[0]
     return found
 
 

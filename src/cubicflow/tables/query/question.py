@@ -17,11 +17,10 @@ from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import check_constant, set_of
-from cubicflow.tables.query.conditions import Condition, Given, column_of, read_conditions, texts_of
+from cubicflow.tables.query.conditions import Condition, Given, column_of, context_values, read_conditions, texts_of
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import checks_of, computed_columns, out_of_reach
+from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.walk import Walk
-from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, some
 
@@ -35,7 +34,6 @@ class Question:
             column needs an equality.
         constraints: constraints that rows keep. Sums are computed.
         complete: whether every value is drawn given that it is present.
-        drops: whether the caller drops rows that break a constraint. Such rows then keep their weight here.
     """
 
     def __init__(
@@ -46,16 +44,14 @@ class Question:
         constraints: Sequence[Constraint] = (),
         *,
         complete: bool = False,
-        drops: bool = False,
     ) -> None:
         self.constraints = constraints
         self.conditions = read_conditions(given, encoder.schema)
-        self.context_values = _context(encoder.schema, self.conditions)
+        self.context_values = context_values(self.conditions, encoder.schema)
         context, _ = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
-        self.walk = Walk(model, encoder, sets, None if context is None else context[0], present=complete)
-        self.walk.computed = computed_columns(self.walk, constraints)
-        self.walk.checks = {} if drops else checks_of(self.walk, constraints)
+        one = None if context is None else context[0]
+        self.walk = Walk(model, encoder, sets, one, present=complete, constraints=constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
                 raise TableError(
@@ -92,7 +88,7 @@ class Question:
     @property
     def is_impossible(self) -> bool:
         """Whether the ranges of the columns show that no row keeps the constraints."""
-        return out_of_reach(self.walk, self.constraints)
+        return out_of_reach(self.walk)
 
     # --- errors ---
 
@@ -110,24 +106,6 @@ class Question:
         """Return the error for a question that no row of a sample meets."""
         also = " and keeps the constraints of the fit" if self.constraints else ""
         return TableError(f"none of the drawn rows meets these conditions{also}; widen the conditions")
-
-
-def _context(schema: Schema, conditions: Sequence[Condition]) -> dict[str, object]:
-    """Return the values of the context columns. Each value must come from one equality."""
-    names = {column.name for column in schema.context}
-    found: dict[str, object] = {}
-    for condition in conditions:
-        if condition.column not in names:
-            continue
-        if condition.relation != "=":
-            raise TableError(
-                f"condition {condition.text!r}: column {condition.column!r} is a context column, which has no "
-                "distribution in the model; give it one value"
-            )
-        if condition.column in found:
-            raise TableError(f"context column {condition.column!r} is given twice; give it once")
-        found[condition.column] = condition.values[0]
-    return found
 
 
 def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:

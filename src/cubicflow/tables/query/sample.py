@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import torch
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.query.conditions import Given, context_values, is_context
+from cubicflow.tables.query.conditions import Given, context_values, read_conditions
 from cubicflow.tables.query.constraints import (
     Constraint,
     FixedCombination,
@@ -22,7 +22,6 @@ from cubicflow.tables.query.constraints import (
 )
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, ask
-from cubicflow.tables.query.sums import computed_columns
 from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.table_error import TableError, some
 
@@ -55,8 +54,7 @@ def draw_rows(
         constraints: columns that are sums are computed; the rows may break other constraints.
         complete: whether every value is drawn given that it is present.
     """
-    walk = Walk(model, encoder, {}, context, present=complete)
-    walk.computed = computed_columns(walk, constraints)
+    walk = Walk(model, encoder, {}, context, present=complete, constraints=constraints, drops=True)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
         walk.step(rows, i, generator)
@@ -78,31 +76,47 @@ def sample_batches(
 
     ``say`` is called with a line on the quality of rows under conditions and on the rows that broke a constraint.
     """
+    conditions = read_conditions(given, fitted.schema)
+    values, generator = context_values(conditions, fitted.schema), fitted.generator(seed)
+    if len(values) < len(conditions):  # raises for a flow
+        yield from _under(fitted.question(given, constraints, complete=complete), n, generator, say)
+        return
 
-    def draw(count: int, seed: int | None) -> Batches:
-        if fitted.cells is None and is_context(given, fitted.schema):
-            return _from_flow(fitted, count, given, temperature, seed)
-        question = fitted.question(given, constraints, complete=complete, drops=True)  # raises for a flow
-        return _under(question, count, fitted.generator(seed), say)
+    def draw(count: int, context: Floats | None) -> Floats:
+        if isinstance(fitted.flow, ColumnsModel):
+            how: dict[str, Any] = {"constraints": constraints, "complete": complete}
+            return draw_rows(fitted.flow, fitted.needed_cells, count, context, generator, **how)
+        return fitted.draw(count, context, generator, temperature)
 
-    return _kept(fitted, n, constraints, seed, draw, say) if constraints else draw(n, seed)
-
-
-def _from_flow(fitted: FittedTable, n: int, given: Given, temperature: float, seed: int | None) -> Batches:
-    generator, values = fitted.generator(seed), context_values(given, fitted.schema)
-    for start in range(0, max(n, 1), SAMPLE_ROWS):
-        count = min(SAMPLE_ROWS, n - start)
+    drawn = kept = 0
+    while kept < n or not drawn:
+        rate = max(kept / drawn, LEAST_KEPT) if drawn else 1.0
+        spare = max(int(1.1 * (n - kept) / rate), min(n, FEWEST_DRAWN))
+        count = min(spare if constraints else n - kept, SAMPLE_ROWS)
         context, columns = fitted.encoder.context_from(values, count)
-        yield fitted.encoder.decode(fitted.draw(count, context, generator, temperature), columns)
+        batch = fitted.encoder.decode(draw(count, context), columns)
+        fine = kept_rows(constraints, batch, fitted.schema)
+        yield batch.filter(pa.array(fine))[: n - kept]
+        drawn, kept = drawn + count, kept + int(fine.sum())
+        if not n:
+            return
+        if drawn >= FEWEST_DRAWN and kept < LEAST_KEPT * drawn:
+            raise TableError(
+                f"constraints {some([each.text for each in constraints])} are kept by only {kept:,} of {drawn:,} "
+                "sampled rows, too few to continue; fit the model with the constraints, or leave some out"
+            )
+    if drawn > kept:
+        say(f"{drawn - kept:,} of {drawn:,} rows broke a constraint and were drawn again")
 
 
 def _under(question: Question, n: int, generator: torch.Generator, say: Say) -> Batches:
-    """Yield ``n`` rows that meet a question. The rows may break constraints that are no sums."""
+    """Yield ``n`` rows that meet a question."""
     chooser = np.random.default_rng(generator.initial_seed())
     walk = question.walk
     stop, encoder = walk.last + 1, walk.encoder
     for start in range(0, max(n, 1), SAMPLE_ROWS):
         count = min(SAMPLE_ROWS, n - start)
+        rows = walk.start(count)
         if stop and count:
             begun = ask(question, USUAL, stop, SPARE * count, generator)
             chosen = resample(begun.particles.log_weight, count, chooser)
@@ -110,8 +124,6 @@ def _under(question: Question, n: int, generator: torch.Generator, say: Say) -> 
             if not start:
                 repeated = 0 if begun.is_exact else count - len(np.unique(chosen))
                 say(_quality(begun.effective_size, len(begun.particles), repeated))
-        else:
-            rows = walk.start(count)
         for i in range(stop, len(walk.columns)):
             walk.step(rows, i, generator)
         _, columns = encoder.context_from(question.context_values, count)
@@ -123,35 +135,6 @@ def _quality(size: float, particles: int, repeated: int) -> str:
         return f"rows are drawn from all {particles:,} ways to meet the conditions, with their exact probabilities"
     found = f"rows are drawn from {particles:,} weighted rows with an effective size of {size:,.0f}"
     return f"{found}; {repeated:,} of them repeat up to the last column with a condition" if repeated else found
-
-
-def _kept(
-    fitted: FittedTable,
-    n: int,
-    constraints: Sequence[Constraint],
-    seed: int | None,
-    draw: Callable[[int, int], Batches],
-    say: Say,
-) -> Batches:
-    """Yield ``n`` rows that keep constraints. Rows that break one are dropped, and others are drawn instead."""
-    seeds = np.random.default_rng(seed)
-    drawn = kept = 0
-    while kept < n or not drawn:
-        rate = max(kept / drawn, LEAST_KEPT) if drawn else 1.0
-        count = min(max(int(1.1 * (n - kept) / rate), min(n, FEWEST_DRAWN)), SAMPLE_ROWS)
-        for batch in draw(count, int(seeds.integers(1 << 62))):
-            fine = kept_rows(constraints, batch, fitted.schema)
-            yield batch.filter(pa.array(fine))[: max(n - kept, 0)]
-            drawn, kept = drawn + len(batch), kept + int(fine.sum())
-        if not n:
-            return
-        if drawn >= FEWEST_DRAWN and kept < LEAST_KEPT * drawn:
-            raise TableError(
-                f"constraints {some([each.text for each in constraints])} are kept by only {kept:,} of {drawn:,} "
-                "sampled rows, too few to continue; fit the model with the constraints, or leave some out"
-            )
-    if drawn > kept:
-        say(f"{drawn - kept:,} of {drawn:,} rows broke a constraint and were drawn again")
 
 
 def all_constraints(fitted: FittedTable, texts: Sequence[str] = ()) -> tuple[Constraint, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cubicflow.data.built_in import BUILT_IN, built_in_table
 from cubicflow.tables.read.arrow_files import arrow_table, json_lines_table, parquet_table
+from cubicflow.tables.read.built_in import BUILT_IN, built_in_table
 from cubicflow.tables.read.fetched import Copy, copy_of_standard_input, copy_of_url
 from cubicflow.tables.read.numpy_file import numpy_table
 from cubicflow.tables.read.queries import DATABASES

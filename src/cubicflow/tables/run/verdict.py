@@ -18,17 +18,20 @@ from cubicflow.tables.run.means import Mean, MeanOfRows
 # learning: p parameters fitted to n rows cost about p / n nats.
 SIGNIFICANT_ERRORS = 1.5  # multiple of the ± that makes a gap significant
 LARGE_SHARE = 0.25  # share of the training rows' gain that makes a gap large
+FAR = -1e5  # nats; rows below hold values far beyond the training rows, and a few of them decide a mean alone
 
 
 class Score(NamedTuple):
     """The mean log likelihood of some rows, that of independent columns, and the mean of the row-wise difference.
 
-    The last two are None if the marginals are not known or the table has a single column.
+    ``independent`` and ``gain`` are None if the marginals are not known or the table has a single column. ``near`` is
+    the mean log likelihood of the rows above FAR; None if all rows are above.
     """
 
     model: Mean
     independent: Mean | None = None
     gain: Mean | None = None
+    near: Mean | None = None
 
 
 class ScoreOfRows:
@@ -42,11 +45,13 @@ class ScoreOfRows:
     """
 
     def __init__(self) -> None:
-        self._model, self._independent, self._gain = (MeanOfRows() for _ in range(3))
+        self._model, self._independent, self._gain, self._near = (MeanOfRows() for _ in range(4))
 
     def update(self, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> None:
         """Add rows with these scores, scores of independent columns, and weights."""
         self._model.update(scores, weights)
+        is_near = scores > FAR
+        self._near.update(scores[is_near], None if weights is None else weights[is_near])
         if independent is not None:
             self._independent.update(independent, weights)
             self._gain.update(scores - independent, weights)
@@ -56,15 +61,17 @@ class ScoreOfRows:
         self._model.merge(other._model)
         self._independent.merge(other._independent)
         self._gain.merge(other._gain)
+        self._near.merge(other._near)
 
     @property
     def rows(self) -> int:
         return self._model.rows
 
     def result(self) -> Score:
+        near = None if self._near.rows == self.rows else self._near.result()
         if not self._gain.rows:
-            return Score(self._model.result())
-        return Score(self._model.result(), self._independent.result(), self._gain.result())
+            return Score(self._model.result(), near=near)
+        return Score(self._model.result(), self._independent.result(), self._gain.result(), near)
 
 
 def gap(train: Score, held_out: Score) -> Mean:
@@ -123,6 +130,12 @@ def score_warnings(score: Score, train: Score | None = None, part: str = "test")
     []
     """
     found: list[str] = []
+    if score.near is not None:
+        found.append(
+            f"{score.model.rows - score.near.rows:,} of {score.model.rows:,} rows score below {FAR:,.0f} nats, so the "
+            f"mean says nothing about the others, which score {score.near}; those rows hold values far beyond the "
+            "training rows: correct them, or leave them out"
+        )
     if score.gain is None:
         return found
     if score.gain.mean < -score.gain.error:

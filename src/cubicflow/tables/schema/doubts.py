@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cubicflow.advice import Advice
 from cubicflow.tables.arrow_types import is_text
+from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
@@ -108,6 +109,29 @@ def huge_whole_numbers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
         for column in (*schema.model, *schema.context)
         if not column.counts_mass and (seen := facts[column.name]).too_large_for_steps
     ]
+
+
+def several_turns(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
+    """Return a warning for each circular column whose values span more than one turn.
+
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables import TableOptions, infer
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> hours = in_memory(pa.table({"hour": [i % 24 for i in range(99)]}))
+    >>> infer(hours, TableOptions(kinds={"hour": "circular:5"})).warnings[0].split(";")[0]
+    "'hour' runs from 0 to 23, over 4.6 turns of 5"
+    """
+    found = []
+    for column in (*schema.model, *schema.context):
+        if isinstance(column, CircularColumn):
+            (low, high), seen = column.ends, facts[column.name]
+            turn, span = high - low, seen.largest - seen.smallest
+            if span > turn:
+                found.append(
+                    f"{column.name!r} runs from {seen.smallest:g} to {seen.largest:g}, over {span / turn:.1f} turns of "
+                    f"{turn:g}; values a whole turn apart are equal to the model; if a turn is longer, correct it"
+                )
+    return found
 
 
 def too_few_rows(schema: Schema, rows: int) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text
-from cubicflow.tables.kinds import NAMES, decide
+from cubicflow.tables.kinds import KIND_NAMES, decide
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
 from cubicflow.tables.kinds.constant import Constant, Dropped
 from cubicflow.tables.kinds.real import Real
@@ -33,6 +33,7 @@ from cubicflow.tables.schema.doubts import (
     identifies,
     left_out_note,
     near_identifiers,
+    several_turns,
     too_few_rows,
     unrepeated_numbers,
 )
@@ -79,8 +80,8 @@ class TableOptions:
         for column, kind in list(self.kinds.items()):
             if kind.startswith("circular:"):
                 self._take_circle(column, kind)
-            elif kind not in NAMES:
-                raise TableError(f"the type of {column!r} should be one of {', '.join(NAMES)}, got {kind!r}")
+            elif kind not in KIND_NAMES:
+                raise TableError(f"the type of {column!r} should be one of {', '.join(KIND_NAMES)}, got {kind!r}")
         for column, transform in self.transforms.items():
             if transform not in TRANSFORMS:
                 raise TableError(f"the transform of {column!r} should be {' or '.join(TRANSFORMS)}, got {transform!r}")
@@ -246,6 +247,7 @@ def _infer(
         warnings=(
             *near_identifiers(schema, survey.facts),
             *huge_whole_numbers(schema, survey.facts),
+            *several_turns(schema, survey.facts),
             *too_few_rows(schema, survey.parts["train"]),
             *unrepeated_numbers(doubted, survey.facts),
         ),

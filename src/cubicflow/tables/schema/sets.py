@@ -106,12 +106,16 @@ class Set:
         return Set(self.ends[rows], self.gap[rows])
 
     def contains(self, y: Floats) -> Flags:
-        """Return which plain numbers (N,) lie in the set, each in the set of its row if the sets differ by row."""
+        """Return which plain numbers (N,) lie in the set, each in the set of its row if the sets differ by row.
+
+        No set holds an infinite number, which stands for a value that the column cannot hold.
+        """
+        inside: Flags
         if len(self) == 1:
-            return (self._around(y) >= 0) | (np.isnan(y) & self.gap)
-        inside = (y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1])
-        found: Flags = inside.any(axis=1) | (np.isnan(y) & self.gap)
-        return found
+            inside = self._around(y) >= 0
+        else:
+            inside = np.any((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1]), axis=1)
+        return (inside & ~np.isinf(y)) | (np.isnan(y) & self.gap)
 
     @property
     def is_empty(self) -> bool:

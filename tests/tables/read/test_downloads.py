@@ -8,9 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.helpers.web_site import files_under
+from tests.helpers.web_site import files_under, site
 
-from cubicflow.data.fetch import DownloadError, fetch
+from cubicflow.tables.read.downloads import DownloadError, fetch
+
+__all__ = ["site"]  # a fixture
 
 
 def test_fetch(site, tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cubicflow.data.cache_folder import cache_folder
 from cubicflow.data.plane import GaussianGrid, ImageDensity
-from cubicflow.files import replacing
+from cubicflow.files import cache_folder, replacing
 
 POINTS = 100_000
 BUILT_IN: dict[str, Callable[[], GaussianGrid | ImageDensity]] = {

@@ -1,8 +1,9 @@
-"""Options of commands that process rows in blocks, in one process or on a cluster."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,67 @@ from cubicflow.cli.terminal import say
 
 if TYPE_CHECKING:
     from cubicflow.clusters import JobResult
+
+# --- what is read ---
+
+DATA = (
+    "Table: a .csv, .tsv, .jsonl, .parquet, .feather, .arrow, .xlsx, .npy or .npz file, a folder of .parquet files, a "
+    "URL, duckdb:FILE?query=SQL, sqlite:FILE?query=SQL, or - for standard input."
+)
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.")]
+FittedColumns = Annotated[str, typer.Argument(help="Table with the columns of the fitted table; - for standard input.")]
+Header = Annotated[
+    str | None,
+    typer.Option(
+        help="Number of the row with column names, counted from 0; a range such as 0-1; or none.",
+        rich_help_panel="Table",
+    ),
+]
+Comment = Annotated[
+    str | None, typer.Option(help="Text at the start of comment lines, such as #.", rich_help_panel="Table")
+]
+Multiline = Annotated[
+    bool,
+    typer.Option("--allow-multiline", help="Accept line breaks in quoted text of a CSV file.", rich_help_panel="Table"),
+]
+Missing = Annotated[
+    str | None, typer.Option(help="Rows with missing values: model, drop or error. Default: as in the fit.")
+]
+Unseen = Annotated[
+    str,
+    typer.Option(
+        help="Values that are not in the fitted table: count (with the probability of unseen values) or error."
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="Device: cpu, cuda or cuda:N.")]
+
+# --- what is written ---
+
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output file: .csv, .parquet or .npy; - for standard output. With --engine: output folder.",
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
+ProtectFormulas = Annotated[
+    bool,
+    typer.Option("--protect-formulas", help="Put an apostrophe before text that a spreadsheet would run as a formula."),
+]
+
+
+def check_protection(output: str, *, protect_formulas: bool) -> None:
+    """Raise ValueError if the option is used for a file that is not CSV.
+
+    >>> check_protection("rows.csv", protect_formulas=True)
+    """
+    if protect_formulas and output != "-" and not output.lower().endswith(".csv"):
+        raise ValueError(f"--protect-formulas needs a .csv file or standard output, got {output}; leave it out")
+
+
+# --- rows in blocks, in one process or on a cluster ---
 
 _option = partial(typer.Option, rich_help_panel="Many rows")
 Engine = Annotated[
