@@ -20,10 +20,10 @@ from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
 from cubicflow.nets.precision import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic_spline
-from cubicflow.splines.dispatch import BACKENDS
+from cubicflow.splines.dispatch import BACKENDS, FAST
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import Processes
-from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.losses import Loss, negative_log_likelihood
 from cubicflow.training.step import Step
 from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms import Coupling
@@ -124,7 +124,8 @@ def copying(moved: int, device: torch.device) -> Callable[[], Any]:
 
 def backends_on(device: torch.device) -> list[str]:
     """Return the names of the backends that "auto" considers for tensors on the device."""
-    return [name for name, backend in BACKENDS.items() if backend.default_for(device) and backend.unavailable() is None]
+    names = [FAST[device.type], "reference"] if device.type in FAST else ["reference"]
+    return [name for name in names if BACKENDS[name].unavailable() is None]
 
 
 def training_step(
@@ -150,10 +151,10 @@ def training_step(
         yield from measure(label, runs, device, seconds=seconds, memory=False)
 
 
-def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
+def our_step(flow: Flow, x: Tensor, loss: Loss = negative_log_likelihood) -> Callable[[], Any]:
     """Return the training step of :func:`cubicflow.training.fit`, captured as a CUDA graph if possible."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
-    step = Step(flow, negative_log_likelihood, config, Processes(x.device), 1.0)
+    step = Step(flow, loss, config, Processes(x.device), 1.0)
     step.set_rates(5e-4, 1e-3)
     taken = step_hook.prepared_step(step, print)
     return lambda: taken(Batch(x))

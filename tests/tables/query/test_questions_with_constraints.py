@@ -18,7 +18,7 @@ import pytest
 
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError, fit_table
-from cubicflow.tables.query import marginals, strategies
+from cubicflow.tables.query import all_columns, strategies
 
 TRAINING = {"steps": 20, "device": "cpu", "progress": False, "validate_every": 10, "seed": 0}
 SMALL = {"hidden_features": 16, "num_blocks": 1}
@@ -61,9 +61,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     frame.to_csv(folder / "t.csv", index=False)
     fitted = fit_table(folder / "t.csv", folder / "run", constraints=[text], settings=SMALL, **TRAINING).fitted
-    assert fitted.cells is not None
-    assert fitted.cells.order == list(frame)
-    assert not fitted.cells.rules
+    assert fitted.model.order == list(frame)
+    assert not fitted.model.laws().encoder.rules
     found = Case(fitted, *enumerated(fitted, frame, text))
     assert found.missing < 0.002  # far below the differences that a wrong method makes
     return found
@@ -94,7 +93,7 @@ def questions(case: Case) -> list[dict[str, int]]:
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "particles":
         monkeypatch.setattr(strategies, "MOST_PATHS", 0)
-        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
+        monkeypatch.setattr(all_columns, "MOST_PATHS", 0)
     return str(request.param)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -22,13 +22,11 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.law import Law
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy
-from cubicflow.tables.query.sums import checks_of, computed_columns
 from cubicflow.tables.query.walk import Walk, effective_size
 
 DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
@@ -50,26 +48,23 @@ class Pool(Strategy):
 
     Attributes:
         model: the model.
-        encoder: the encoder of its cells.
         context: the context of all rows, or None.
         constraints: the constraints of the fit. Columns that are sums are computed; rows may break other constraints.
         seed: the seed of the rows.
         size: the number of rows drawn so far.
     """
 
-    model: ColumnsModel
-    encoder: CellEncoder
+    model: ModelOfColumns
     context: Floats | None = None
     constraints: Sequence[Constraint] = ()
     seed: int = 0
     size: int = 0
 
     def __post_init__(self) -> None:
-        self.walk = Walk(self.model, self.encoder, {}, self.context)
-        self.walk.computed = computed_columns(self.walk, self.constraints)
-        self._checked = replace(self.walk, checks=checks_of(self.walk, self.constraints))
+        self.walk = Walk(self.model, {}, self.context, constraints=self.constraints, drops=True)
         self._generator = torch.Generator().manual_seed(self.seed)
-        numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
+        network = self.model.network
+        numbers = sum(network.outcomes) + sum(2 * network.num_bins + 2 for shape in network.shapes if shape)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
         self._y = np.empty((self.most, len(self.walk.columns)))
         self._laws: list[Law] = []
@@ -104,10 +99,6 @@ class Pool(Strategy):
     def y(self) -> Floats:
         """All rows, (N, D) in the model's order."""
         return self._y[: self.size]
-
-    def keeps(self, y: Floats) -> NDArray[np.bool_]:
-        """Return which rows (N, D) keep the constraints of the fit."""
-        return self._checked.keeps(y)
 
     def law(self, i: int, rows: NDArray[np.int64] | slice) -> Law:
         """Return the distributions from which column i of some rows was drawn."""
