@@ -44,6 +44,8 @@ TABULAR = {
     "IAF": {"layer": "autoregressive", "family": "affine", "direction": "noise"},
     "autoregressive cubic": {"layer": "autoregressive"},
     "NAF": {"layer": "naf", "depth": 1},
+    "TAN": {"layer": "tan"},
+    "recurrent": {"layer": "recurrent", "linear": False},
     "continuous": {"layer": "continuous", "linear": False},
     "Block-NAF": {"layer": "block_naf", "linear": False, "depth": 1},
     "affine, then cubic": {"affine_first": True},
