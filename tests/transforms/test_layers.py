@@ -260,7 +260,7 @@ class TestSigmoid:
 
     @pytest.mark.parametrize("clip", [0.0, 0.5, -1.0])
     def test_impossible_clips(self, clip: float) -> None:
-        with pytest.raises(ValueError, match=r"clip must lie between 0 and 0\.5"):
+        with pytest.raises(ValueError, match=r"clip must be a finite number, above 0 and below 0\.5"):
             Sigmoid(clip)
 
 
