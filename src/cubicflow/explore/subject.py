@@ -17,7 +17,7 @@ from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.axes import Axis, axis_of
 from cubicflow.tables.model.plain_rows import table_rows, with_gaps
 from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows
-from cubicflow.tables.query.condition_sets import check_constant, set_of
+from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import read_conditions
 from cubicflow.tables.query.constraints import kept_rows
 from cubicflow.tables.query.strategies import rejected
@@ -198,21 +198,14 @@ class FlowSubject(Subject):
     def _kept(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
         """Return whether each row meets the conditions on modelled columns."""
         kept, schema = np.ones(len(y), np.bool_), self.fitted.schema
-        names = [column.name for column in schema.model]
-        on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
-        for condition in read_conditions(on_modelled, schema):
-            column = schema[condition.column]
-            if column.role == "constant":
-                check_constant(condition, column)
+        asked = [each for each in read_conditions(conditions, schema) if each.column not in self.usual]
+        within = sets_of(asked, schema, (), complete=True)  # a flow has no missing values
+        for i, column in enumerate(schema.model):
+            if column.name not in within:
                 continue
-            if condition.column not in names:
-                raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
-            if condition.relation == "=" and not column.counts_mass:
-                raise TableError(
-                    f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
-                )
-            within = set_of(condition, column, gaps=False)  # a flow has no missing values
-            kept &= within.contains(y[:, names.index(condition.column)])
+            if within[column.name].only is not None and not column.counts_mass:
+                raise TableError(f"a single value has probability 0 under a flow; give column {column.name!r} a range")
+            kept &= within[column.name].contains(y[:, i])
         return kept
 
 

@@ -333,18 +333,21 @@ def weighed(question: Question, size: float, generator: torch.Generator) -> Begu
     return ask(question, USUAL, question.walk.last + 1, size, generator) if found is None else found
 
 
-def probability_of(question: Question, found: Begun, kept: Begun | None) -> tuple[float, float]:
+def probability_of(question: Question, found: Begun, weigh: Callable[[Question], Begun]) -> tuple[float, float]:
     """Return the probability that a row which keeps the constraints meets the conditions, and its standard error.
 
-    ``found`` has the weights of conditions and constraints together, ``kept`` those of the constraints alone, None
-    without constraints. Both are estimated separately, so their relative errors are independent.
+    ``found`` has the weights of conditions and constraints together. ``weigh`` returns those of the constraints alone.
+    Both are estimated separately, so their relative errors are independent.
     """
+    log_kept, error = 0.0, found.relative_error
     if not question.walk.sets:
         return 1.0, 0.0
-    log_kept, error_kept = (0.0, 0.0) if kept is None else (kept.log_probability, kept.relative_error)
+    if question.walk.checks:
+        kept = weigh(question.unconditioned())
+        log_kept, error = kept.log_probability, math.hypot(error, kept.relative_error)
     if log_kept == -math.inf:
         raise question.unconditioned().impossible()
     value = math.exp(found.log_probability - log_kept)
     if not question.has_density:
         value = min(value, 1.0)  # a ratio of two estimates can exceed 1
-    return value, value * math.hypot(found.relative_error, error_kept)
+    return value, value * error
