@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cubicflow.accel.side_stream import in_captured_pass
 from cubicflow.hooks import use_faster
-from cubicflow.splines.dispatch import triton
+from cubicflow.splines.dispatch import OF_SLICES
 from cubicflow.splines.spec import SplineSpec
 from cubicflow.transforms.coupling import Coupling, CouplingPass
 from cubicflow.transforms.element_map import is_spline
@@ -32,7 +32,7 @@ class FastCouplingPass(CouplingPass):
 def specs_of(layer: Coupling, x: Tensor) -> list[SplineSpec] | None:
     """Return the spline calls of both halves, or None if the kernels do not support this layer and these rows."""
     check_features(layer, x, layer.features)
-    if x.ndim != 2 or x.dtype != torch.float32 or not x.is_contiguous() or triton.unavailable() is not None:
+    if x.ndim != 2 or x.dtype != torch.float32 or not x.is_contiguous() or OF_SLICES.unavailable() is not None:
         return None
     if layer.slices is None or layer.identity_maps is None or layer.identity_maps.params.dtype != torch.float32:
         return None
@@ -42,7 +42,7 @@ def specs_of(layer: Coupling, x: Tensor) -> list[SplineSpec] | None:
             return None
         params = x.new_empty(own.num_params)
         specs.append(own.spec(x, params))
-        if own.backend not in ("auto", "triton") or triton.refuses(specs[-1], x, params) is not None:
+        if own.backend not in ("auto", "triton") or OF_SLICES.refuses(specs[-1], x, params) is not None:
             return None
     return specs
 
@@ -86,7 +86,7 @@ class _Splines(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         z, log_slope = torch.empty_like(x), torch.empty_like(x)
         for part, own, spec in zip(slices, (shared, params), specs, strict=True):
-            triton.forward_of_slice(x, own, spec, part, z, log_slope)
+            OF_SLICES.forward_of_slice(x, own, spec, part, z, log_slope)
         ctx.save_for_backward(x, shared, params)
         ctx.slices, ctx.specs = slices, specs
         return z, log_slope.sum(1)
@@ -97,7 +97,7 @@ class _Splines(torch.autograd.Function):
         x, *both = ctx.saved_tensors
         grad_x = torch.empty_like(x)
         grads = [
-            triton.backward_of_slice(x, own, spec, part, grad_z, grad_log_det, grad_x)
+            OF_SLICES.backward_of_slice(x, own, spec, part, grad_z, grad_log_det, grad_x)
             for part, own, spec in zip(ctx.slices, both, ctx.specs, strict=True)
         ]
         return grad_x, *grads, None, None
