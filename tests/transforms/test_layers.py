@@ -124,7 +124,7 @@ class TestCoupling:
         layer = Coupling([True, False, True], partial(ResidualConv, hidden_features=4))
         made = []
         layer.network.register_forward_hook(lambda _, __, output: made.append(output))
-        params = layer._params(torch.randn(2, 1, 4, 4), None)
+        params = layer.params_of(torch.randn(2, 1, 4, 4), None)
         assert params.shape == (2, 2, 4, 4, 22)
         assert params.data_ptr() == made[0].data_ptr()
 

@@ -60,6 +60,11 @@ class SideStream:
 _current: ContextVar[SideStream | None] = ContextVar("side_stream", default=None)
 
 
+def in_captured_pass() -> bool:
+    """Return whether this is the one forward pass of a step that accel/safety.py has proved to need no Python code."""
+    return _current.get() is not None
+
+
 class FastProducts(Products):
     """Products with faster kernels on a GPU. Inside :meth:`SideStream.weight_gradients` the gradients of weights and
     biases run on the side stream. With gradients off, a product and its relu are one kernel."""
