@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from cubicflow.advice import Advice
-from cubicflow.export.export_error import ExportError
-from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
+from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, ExportError, Graph, graph_of
 from cubicflow.extras import need
 from cubicflow.files import check_free, replacing_together
 
