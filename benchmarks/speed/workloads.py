@@ -20,7 +20,7 @@ from cubicflow.flows import tabular
 from cubicflow.flows.flow import Flow
 from cubicflow.nets.precision import float32_products
 from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic_spline
-from cubicflow.splines.dispatch import BACKENDS
+from cubicflow.splines.dispatch import BACKENDS, FAST
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
@@ -124,7 +124,8 @@ def copying(moved: int, device: torch.device) -> Callable[[], Any]:
 
 def backends_on(device: torch.device) -> list[str]:
     """Return the names of the backends that "auto" considers for tensors on the device."""
-    return [name for name, backend in BACKENDS.items() if backend.default_for(device) and backend.unavailable() is None]
+    names = [FAST[device.type], "reference"] if device.type in FAST else ["reference"]
+    return [name for name in names if BACKENDS[name].unavailable() is None]
 
 
 def training_step(

@@ -20,6 +20,7 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def own_generator(train: Path, test: Path, run: Path) -> Fitted:
     from cubicflow.tables.run.scored_parts import score_parts
 
     result = fit_table(train, run, overwrite=True, say=print)
-    config, training = result.fitted.flow.config(), result.fit.config.as_dict()
+    config, training = result.fitted.flow.config(), asdict(result.fit.config)
     chosen = {name: config[name] for name in OWN_SETTINGS if name in config} | {"training": training}
     chosen |= {"steps": result.fit.steps, "stopped": result.fit.stopped}
 

@@ -67,6 +67,16 @@ def permutation(name: str, order: Iterable[int], size: int) -> list[int]:
     return numbers
 
 
+def check_context_given(module: Any, context: Any, context_features: int) -> None:
+    """Raise ValueError unless there is a context exactly if the module takes one."""
+    name = type(module).__name__
+    if context is None and context_features:
+        shape = f"(N, {context_features})"
+        raise ValueError(f"{name} was built with context_features={context_features}; pass context= of shape {shape}")
+    if context is not None and not context_features:
+        raise ValueError(f"{name} was built without context but got context; build it with context_features=")
+
+
 def config_of(module: object, *names: str) -> dict[str, Any]:
     """Return constructor arguments by name. The module keeps each argument as an attribute of the same name."""
     return {name: getattr(module, name) for name in names}

@@ -119,7 +119,7 @@ class TestDiagonalNormal:
         base = DiagonalNormal(2, context_features=1, network=nn.Linear(1, 3))
         with pytest.raises(ValueError, match="must return 4 numbers for each row, got 3"):
             base.log_prob(torch.zeros(1, 2), context=torch.zeros(1, 1))
-        with pytest.raises(ValueError, match="context_features=1, but no context was given"):
+        with pytest.raises(ValueError, match="context_features=1; pass context="):
             base.log_prob(torch.zeros(1, 2))
 
 

@@ -97,12 +97,12 @@ class Tab:
     def masses(self, page: Page, name: str) -> dict[str, float]:
         """Return the masses of a column's words in the last answer of What if. The page shows them, rounded."""
         columns = unframed(ask(page, "/api/columns")[1])[0]["columns"]
-        masses, first = unframed(self.settled() and self.answers[-1].body())[1]["masses"].tolist(), 0
-        for column in columns:
-            bins = len(column["bars"]) or len(column["edges"]) - 1
-            if column["name"] == name:
-                found = dict(zip([*column["bars"], "missing"], masses[first : first + bins + 1], strict=True))
-            first += bins + 1
+        answer = unframed(self.settled() and self.answers[-1].body())[1]
+        (found,) = (
+            dict(zip([*column["bars"], "missing"], masses.tolist(), strict=False))
+            for column, masses in zip(columns, answer["masses"], strict=True)
+            if column["name"] == name
+        )
         card = self.page.locator("article", has=self.page.get_by_role("heading", name=name, exact=True))
         words, shares = (card.locator(kind).all_inner_texts() for kind in (".word", ".share"))
         for word, share in zip(words, shares, strict=True):

@@ -58,6 +58,16 @@ def test_an_overview_is_cached_for_one_state(run: Path) -> None:
     assert CachedOverview(run).answers == {}
 
 
+def test_an_overview_of_other_code_is_not_shown(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of an earlier page have another form, also if the version of the package is the same."""
+    found, code = fill(run), tmp_path / "code"
+    shutil.copytree(Path(cached_overview.__file__).parent, code)  # with the times of the files
+    monkeypatch.setattr(cached_overview, "__file__", str(code / "cached_overview.py"))
+    assert CachedOverview(run).answers == found
+    (code / "overview.py").write_text("# another form")
+    assert CachedOverview(run).answers == {}
+
+
 def test_no_overview_of_an_unfinished_run_is_cached(run: Path) -> None:
     config = json.loads((run / CONFIG_FILE).read_text())
     config["result"]["finished"] = False

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.explore.pages import Page, Tab, ask, serving
 from tests.explore.tables import make_table
@@ -25,13 +26,6 @@ from cubicflow.training.records import RunNumbers
 
 Serve = Callable[[Path], Page]
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")
-DRAG = """([x0, y0, x1, y1]) => {
-  const canvas = document.querySelector("main canvas"), box = canvas.getBoundingClientRect();
-  canvas.setPointerCapture = () => {};
-  for (const [name, x, y] of [["pointerdown", x0, y0], ["pointermove", x1, y1], ["pointerup", x1, y1]])
-    canvas.dispatchEvent(new PointerEvent(name, { pointerId: 1, bubbles: true,
-      clientX: box.left + x * box.width, clientY: box.bottom - y * box.height }));
-}"""
 DROP = """([name, text]) => {
   const transfer = new DataTransfer(), drop = document.querySelector(".drop");
   transfer.items.add(new File([text], name));
@@ -41,10 +35,26 @@ DROP = """([name, text]) => {
 PICTURE = "document.querySelector('main canvas').toDataURL()"
 
 
+def drag(shown: Any, box: list[float]) -> None:
+    """Drag the mouse over the first picture between two corners, which are shares of its axes, and move on."""
+    canvas = shown.locator("main canvas").first
+    canvas.scroll_into_view_if_needed()
+    at = canvas.bounding_box()
+    (x0, x1), (y0, y1) = (
+        [at["x"] + at["width"] * x for x in box[::2]],
+        [at["y"] + at["height"] * (1 - y) for y in box[1::2]],
+    )
+    shown.mouse.move(x0, y0)
+    shown.mouse.down()
+    shown.mouse.move(x1, y1, steps=3)
+    shown.mouse.up()
+    shown.mouse.move(x0 - 5, y0 + 5)  # the button is up, so nothing more is selected
+
+
 def test_a_dragged_brush_selects_the_rows_inside_it(served: Serve, flow_run: Path, tab: Tab) -> None:
     page = served(flow_run)
     columns = unframed(ask(page, "/api/columns")[1])[0]["columns"]
-    rows = unframed(ask(page, "/api/points")[1])[1]["data"].astype(float)
+    rows = pd.read_csv(flow_run.parent / "table.csv").to_numpy()
     edges = [np.array(column["edges"]) for column in columns]
     box = [0.2, 0.1, 0.7, 0.65]
     inside = np.ones(len(rows), bool)
@@ -55,15 +65,16 @@ def test_a_dragged_brush_selects_the_rows_inside_it(served: Serve, flow_run: Pat
         inside &= (share >= box[k]) & (share <= box[k + 2])
     assert 10 < inside.sum() < 190
     shown = tab.open(page, "pairs?x=one&y=two")
-    shown.evaluate(DRAG, box)
+    drag(shown, box)
     assert shown.inner_text("[data-part=status]") == f"{inside.sum()} of 200 rows of the data are selected"
     # The line of the third column is the histogram of the selected rows, with the server's edges.
     card = shown.locator("article", has=shown.get_by_role("heading", name="three", exact=True))
     heights = np.histogram(rows[inside, 2], edges[2])[0] / np.diff(edges[2])
     others = np.histogram(rows[:, 2], edges[2])[0] / np.diff(edges[2])
     top = 1.06 * max((heights / inside.sum()).max(), (others / len(rows)).max())
-    drawn = [float(part.split("H")[0]) for part in card.locator("path.model").get_attribute("d").split("V")[1:]]
-    np.testing.assert_allclose(drawn, 1000 * (1 - heights / inside.sum() / top), atol=0.06)
+    drawn = np.array([point.split() for point in card.locator("path.model").get_attribute("d")[1:].split("L")], float)
+    assert (drawn[::2, 1] == drawn[1::2, 1]).all()  # each bin has one level
+    np.testing.assert_allclose(drawn[::2, 1], 1000 * (1 - heights / inside.sum() / top), atol=0.06)
     shown.get_by_role("button", name="clear the selection").click()
     assert shown.inner_text("[data-part=status]") == ""
     assert not shown.locator(".brush").first.is_visible()
@@ -190,7 +201,7 @@ def test_a_training_run_that_goes_on(lists_run: Path, browser: Any, tmp_path: Pa
 
 def test_another_colour_scheme_keeps_what_the_user_did(served: Serve, flow_run: Path, tab: Tab) -> None:
     shown = tab.open(served(flow_run), "pairs")
-    shown.evaluate(DRAG, [0.2, 0.1, 0.7, 0.65])
+    drag(shown, [0.2, 0.1, 0.7, 0.65])
     selected, colours = shown.inner_text("[data-part=status]"), shown.evaluate(PICTURE)
     line = "getComputedStyle(document.querySelector('path.model')).stroke"
     light = shown.evaluate(line)
@@ -236,7 +247,7 @@ def test_ticks_are_round_and_inside_the_axis(served: Serve, lists_run: Path, tab
     lows = np.concatenate([rng.normal(0, 1e3, 200), [0, -1, 1e-9, 1e15]])
     wide = np.maximum(np.concatenate([10.0 ** rng.uniform(-6, 9, 200), [1, 2, 1e-9, 1e15]]), 1e-6 * np.abs(lows))
     asked = [[float(low), float(low + width)] for low, width in zip(lows, wide, strict=True)]
-    code = "(asked) => import('/static/ticks.js').then((m) => asked.map(([a, b]) => m.numberTicks(a, b, 5)))"
+    code = "(asked) => import('/static/axis.js').then((m) => asked.map(([a, b]) => m.numberTicks(a, b, 5)))"
     for (low, high), ticks in zip(asked, shown.evaluate(code, asked), strict=True):
         values = np.array([value for value, _ in ticks])
         assert 1 <= len(ticks) <= 6
@@ -249,7 +260,7 @@ def test_ticks_are_round_and_inside_the_axis(served: Serve, lists_run: Path, tab
     seconds = 10.0 ** rng.uniform(1, 10.5, 200)
     starts = rng.uniform(-6e10, 6e9, 200)
     asked = [[float(start), float(start + width)] for start, width in zip(starts, seconds, strict=True)]
-    code = "(asked) => import('/static/ticks.js').then((m) => asked.map(([a, b]) => m.dateTicks(a, b, 4)))"
+    code = "(asked) => import('/static/axis.js').then((m) => asked.map(([a, b]) => m.dateTicks(a, b, 4)))"
     for (low, high), ticks in zip(asked, shown.evaluate(code, asked), strict=True):
         assert 1 <= len(ticks) <= 6
         for value, label in ticks:

@@ -12,7 +12,7 @@ from tests.explore.tables import joint
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.explore.threads import AbandonedError
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.query import marginals, strategies
+from cubicflow.tables.query import all_columns, strategies
 from cubicflow.tables.query.pool import thinned
 
 QUESTIONS = (
@@ -44,7 +44,7 @@ def test_masses_agree_with_enumeration(
     question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way != "paths":
-        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
+        monkeypatch.setattr(all_columns, "MOST_PATHS", 0)
     found = subject.answer(question, refine=way == "refined")
     truth = joint(lists_run)
     rows = truth[met(truth, question)]
@@ -68,7 +68,7 @@ def test_a_refined_answer_ends_when_its_browser_has_left(
         if (error := next(calls)) is not None:
             raise error
 
-    monkeypatch.setattr(marginals, "MOST_PATHS", 0)
+    monkeypatch.setattr(all_columns, "MOST_PATHS", 0)
     monkeypatch.setattr(strategies, "PILOT", 64)
     monkeypatch.setattr(strategies, "AT_ONCE", 64)
     monkeypatch.setattr("cubicflow.explore.subject.raise_if_abandoned", check)

@@ -16,7 +16,7 @@ from cubicflow.data.plane import GaussianGrid
 from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
 from cubicflow.tables.axes import array_axis
-from cubicflow.tables.query.marginals import counted
+from cubicflow.tables.query.all_columns import counted
 
 Serve = Callable[[Path], Page]
 CORNERS = """(paper) => {
@@ -142,7 +142,7 @@ def test_ticks_of_dates_are_starts_of_months_and_years(served: Serve, lists_run:
 
     def ticks(first: str, last: str) -> list[str]:
         low, high = (int(np.datetime64(day, "s").astype(np.int64)) for day in (first, last))
-        code = f"import('/static/ticks.js').then((m) => m.dateTicks({low}, {high}, 4).map((t) => t[1]))"
+        code = f"import('/static/axis.js').then((m) => m.dateTicks({low}, {high}, 4).map((t) => t[1]))"
         found: list[str] = shown.evaluate(code)
         return found
 

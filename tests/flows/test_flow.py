@@ -316,7 +316,7 @@ class TestMixture:
         ),
         (
             lambda _: cf.flows.plane().sample(1, temperature=0.5),
-            "uniform noise supports only temperature 1",
+            "a Uniform base supports only temperature 1",
         ),
     ],
 )

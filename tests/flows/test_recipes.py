@@ -44,6 +44,7 @@ TABULAR = {
     "IAF": {"layer": "autoregressive", "family": "affine", "direction": "noise"},
     "autoregressive cubic": {"layer": "autoregressive"},
     "NAF": {"layer": "naf", "depth": 1},
+    "Block-NAF": {"layer": "block_naf", "linear": False, "depth": 1},
     "affine, then cubic": {"affine_first": True},
     "attention": {"layer": "autoregressive", "network": "transformer", "order": [1, 0], "scale_logits": True},
     "towards data": {"direction": "noise"},

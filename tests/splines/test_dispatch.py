@@ -13,7 +13,7 @@ from cubicflow.splines import cubic_spline, dispatch
 X, PARAMS = torch.rand(3), torch.zeros(10)
 
 
-def fake(unavailable=None, refusal=None, default=True):
+def fake(unavailable=None, refusal=None):
     calls = []
 
     def evaluate(spec, x, params):
@@ -21,7 +21,6 @@ def fake(unavailable=None, refusal=None, default=True):
         return torch.full_like(x, 7), torch.zeros_like(x)
 
     return SimpleNamespace(
-        default_for=lambda device: default,
         unavailable=lambda: unavailable,
         refuses=lambda spec, x, params: refusal,
         evaluate=evaluate,
@@ -31,10 +30,11 @@ def fake(unavailable=None, refusal=None, default=True):
 
 @pytest.fixture
 def install(monkeypatch):
-    """Put a fake backend before all others. "auto" tries the backends in order."""
+    """Add a fake backend, which "auto" takes on the CPU, or on another device."""
 
-    def put(backend):
+    def put(backend, device="cpu"):
         monkeypatch.setattr(dispatch, "BACKENDS", {"fake": backend, **dispatch.BACKENDS})
+        monkeypatch.setattr(dispatch, "FAST", {**dispatch.FAST, device: "fake"})
         return backend
 
     return put
@@ -52,7 +52,7 @@ def test_a_backend_that_can_run_runs(install, name):
 
 
 def test_a_backend_for_another_device_runs_when_named_and_is_not_chosen_by_auto(install):
-    backend = install(fake(default=False))
+    backend = install(fake(), "cuda")
     cubic_spline(X, PARAMS, backend="auto")
     assert backend.calls == []
     y, _ = cubic_spline(X, PARAMS, backend="fake")
@@ -105,4 +105,4 @@ def test_the_default_floor_shrinks_with_many_bins(install):
 def test_the_reference_takes_every_call():
     reference = dispatch.BACKENDS["reference"]
     assert reference.unavailable() is None
-    assert list(dispatch.BACKENDS)[-1] == "reference"  # "auto" tries the reference last
+    assert reference.refuses(None, X, PARAMS) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ def test_numbers_of_numpy_are_numbers(x, make_flow, tmp_path):
     numpy_settings = {"steps": np.int64(5), "batch_size": np.uint8(32), "learning_rate": np.float32(0.5)}
     config = TrainingConfig(**numpy_settings)
     assert config == TrainingConfig(steps=5, batch_size=32, learning_rate=0.5)
-    assert json.loads(json.dumps(config.as_dict())) == config.as_dict()
+    assert json.loads(json.dumps(asdict(config))) == asdict(config)
     assert fit(make_flow(), x, run=tmp_path / "run", progress=False, **numpy_settings).steps == 5
     for wrong in (np.float64(5.5), np.bool_(True), np.int64(0)):
         with pytest.raises(ValueError, match="steps must be a whole number, 1 or more"):

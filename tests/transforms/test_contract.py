@@ -21,6 +21,7 @@ from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     BatchNorm,
+    BlockNAF,
     Compose,
     Conv1x1,
     Coupling,
@@ -135,6 +136,9 @@ REGISTRY: dict[str, Case] = couplings() | {
     "BatchNorm": Case(lambda: BatchNorm(3), (3,)),
     "BatchNorm D=1": Case(lambda: BatchNorm(1), (1,)),
     "BatchNorm images": Case(lambda: BatchNorm(2), (2, 3, 3)),
+    "BlockNAF": Case(lambda: BlockNAF(3, 4), (3,)),
+    "BlockNAF D=1": Case(lambda: BlockNAF(1, 3), (1,)),
+    "BlockNAF deep context": Case(lambda: BlockNAF(2, 3, depth=2, context_features=CONTEXT), (2,)),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -328,6 +332,7 @@ COMPILED = {
     "SVDLinear": "aot_eager",
     "BatchNorm": "aot_eager",
     "Sylvester": "eager",
+    "BlockNAF D=1": "eager",
 }
 
 

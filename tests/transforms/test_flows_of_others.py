@@ -12,6 +12,7 @@ import cubicflow as cf
 from cubicflow.flows import whiten
 from cubicflow.transforms import (
     BatchNorm,
+    BlockNAF,
     ElementMap,
     Elementwise,
     Orthogonal,
@@ -228,3 +229,30 @@ class TestSigmoidalMaps:
             ElementMap("deep_sigmoidal", depth=0)
         with pytest.raises(ValueError, match="the last axis of params has size 7, but a sigmoidal map needs 12"):
             sigmoidal(torch.zeros(3), torch.zeros(7), num_bins=4, depth=1, dense=True)
+
+
+class TestBlockNAF:
+    def test_output_i_depends_on_inputs_up_to_i_and_increases_in_input_i(self) -> None:
+        layer = BlockNAF(4, 3, depth=2).double()
+        jacobian = torch.stack([torch.autograd.functional.jacobian(lambda x: layer(x)[0], x[None])[0, :, 0]
+                                for x in normal(5, 4)])  # fmt: skip
+        assert (jacobian.triu(1) == 0).all()
+        assert (jacobian.tril() != 0).sum() == 5 * 10
+        assert (jacobian.diagonal(dim1=1, dim2=2) > 0.5).all()  # the gate starts at 1/2
+
+    def test_far_out_the_map_is_half_the_identity(self) -> None:
+        """There tanh is 1, and its slope underflows. Its logarithm does not."""
+        layer = BlockNAF(2, 3).double()
+        x = torch.tensor([[1e4, -1e4], [-1e6, 1e6]], dtype=torch.float64)
+        z, log_det = layer(x)
+        assert torch.allclose(z, x / 2, rtol=1e-3)
+        assert torch.allclose(log_det, torch.full_like(log_det, 2 * math.log(0.5)))
+        assert torch.allclose(layer.inverse(z)[0], x, rtol=1e-14)
+
+    def test_rows_of_weights_have_the_norms_that_were_set(self) -> None:
+        layer = BlockNAF(3, 2)
+        with torch.no_grad():
+            layer.log_scales[0].fill_(0.7)
+        weight, log_blocks = layer._weight(0)
+        assert torch.allclose(weight.norm(dim=1), torch.full((6,), math.exp(0.7)))
+        assert torch.allclose(log_blocks[1, :, 0].exp(), weight[2:4, 1])

@@ -177,10 +177,10 @@ class ParquetRows(Rows):
         is_last = order.rank == order.world_size - 1
         part_end = self.num_rows if is_last else per_epoch * order.share.stop
         skip_rows = per_epoch * order.share.start + window * window_batches * share
-        rest = part_end - skip_rows
         while groups and self.group_rows[groups[0]] <= skip_rows:
-            skip_rows -= self.group_rows[groups.pop(0)]
-        rows = _regroup(_only_first(_without_first(self._chunks(groups), skip_rows), rest), window_batches * share)
+            skipped = self.group_rows[groups.pop(0)]
+            skip_rows, part_end = skip_rows - skipped, part_end - skipped
+        rows = _regroup(_rows_between(self._chunks(groups), skip_rows, part_end), window_batches * share)
         own = () if order.world_size == 1 else (order.rank,)
         for number, content in enumerate(rows, start=window):
             shuffled = order.permutation(len(content.x), epoch, number, *own)
@@ -225,19 +225,13 @@ def _regroup(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
         yield concatenated(waiting)
 
 
-def _without_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+def _rows_between(batches: Iterable[Batch], first: int, last: int) -> Iterator[Batch]:
+    """Yield the rows from number ``first`` to before ``last``, and read no further."""
     for batch in batches:
-        if rows < len(batch.x):
-            yield batch.between(rows, len(batch.x))
-        rows = max(rows - len(batch.x), 0)
-
-
-def _only_first(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
-    """Yield the first ``rows`` rows, and read no further."""
-    for batch in batches:
-        yield batch.between(0, rows)
-        rows -= len(batch.x)
-        if rows <= 0:
+        if first < len(batch.x):
+            yield batch.between(max(first, 0), last)
+        first, last = first - len(batch.x), last - len(batch.x)
+        if last <= 0:
             return
 
 

@@ -181,9 +181,8 @@ class ImageDensity:
         points = _points(x)
         result = np.full(len(points), -np.inf)
         inside = ((points >= 0) & (points <= 1)).all(axis=1)
-        cell = np.minimum(
-            (points[inside] * self.size).astype(np.intp), self.size - 1
-        )  # a coordinate of 1 is in the last pixel
+        # A coordinate of 1 is in the last pixel.
+        cell = np.minimum((points[inside] * self.size).astype(np.intp), self.size - 1)
         with np.errstate(divide="ignore"):
             result[inside] = np.log(self.probabilities[self.size - 1 - cell[:, 1], cell[:, 0]] * self.size**2)
         return result

@@ -1,4 +1,4 @@
-"""Summary of all rows from one pass: checks of finiteness, means and scales, and a digest of the content."""
+"""Summary of all rows from one pass: checks of finiteness, the mean weight, and a digest of the content."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class Summary:
     Attributes:
         shape: shape of one row of x.
         context_features: C, the number of context columns; 0 without context.
-        mean, std: weighted mean and standard deviation of each value of x, flattened, in float64. The std of a constant
-            value is 0.
         mean_weight: mean of the row weights; 1 without weights.
         dtype: the stored dtype of x.
         digest: digest of all values.
@@ -33,8 +31,6 @@ class Summary:
 
     shape: tuple[int, ...]
     context_features: int
-    mean: Tensor
-    std: Tensor
     mean_weight: float
     dtype: torch.dtype
     digest: str
@@ -47,8 +43,6 @@ class NonFiniteRowsError(ValueError):
 def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> Summary:
     """Return the summary of all rows.
 
-    Means and squares are merged batch by batch (Chan, Golub and LeVeque), so a large offset loses no precision.
-
     Raises:
         NonFiniteRowsError: some rows have NaN or infinite values.
         ValueError: there are no rows, or weights are negative, not finite, or all 0.
@@ -56,7 +50,6 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
     bad: list[str] = []
     num_bad = rows = 0
     weight = 0.0
-    mean = squares = torch.zeros(0, dtype=torch.float64)
     shape: tuple[int, ...] = ()
     context_features, dtype = 0, torch.get_default_dtype()
     content = ContentDigest()
@@ -67,24 +60,15 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
             if part is not None and not bool(part.isfinite().all()):
                 num_bad += int((~part.isfinite()).any(1).sum())
                 bad += _bad_rows(part, rows, label, names if label == "column" else None, MOST_NAMED - len(bad))
-        w = (x.new_ones(len(x)) if batch.weights is None else batch.weights).double()
-        if not bool((w.isfinite() & (w >= 0)).all()):
-            row = int((~(w.isfinite() & (w >= 0))).nonzero()[0])
+        w = torch.ones(len(x)) if batch.weights is None else batch.weights
+        if len(wrong := (~(w.isfinite() & (w >= 0))).nonzero()):
+            row = int(wrong[0])
             raise ValueError(f"weights must be finite and 0 or more; row {rows + row} has {float(w[row])}")
         if rows == 0:
             shape, dtype = tuple(batch.x.shape[1:]), batch.x.dtype
             context_features = 0 if batch.context is None else batch.context.shape[1]
-            mean = squares = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
         rows += len(x)
-        total = float(w.sum())
-        if total > 0 and not num_bad:
-            values = x.double()
-            batch_mean = (w[:, None] * values).sum(0) / total
-            step = batch_mean - mean
-            squares = squares + (w[:, None] * (values - batch_mean).square()).sum(0)
-            squares = squares + step.square() * (weight * total / (weight + total))
-            mean = mean + step * (total / (weight + total))
-            weight += total
+        weight += float(w.double().sum())
     if num_bad:
         more = f", and {num_bad - len(bad)} more" if num_bad > len(bad) else ""
         raise NonFiniteRowsError(
@@ -94,8 +78,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
         raise ValueError("there are no rows; give at least one")
     if weight == 0:
         raise ValueError("the weights of all rows are 0, so there is nothing to fit; give some rows a positive weight")
-    std = (squares / weight).sqrt()
-    return Summary(shape, context_features, mean.cpu(), std.cpu(), weight / rows, dtype, content.result())
+    return Summary(shape, context_features, weight / rows, dtype, content.result())
 
 
 class ContentDigest:

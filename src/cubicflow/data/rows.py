@@ -126,7 +126,7 @@ class Rows(ABC):
 
     @cached_property
     def summary(self) -> Summary:
-        """Means, scales, mean weight and digest, from one pass over all rows. Raises for rows that are not finite."""
+        """Shapes, mean weight and digest, from one pass over all rows. Raises for rows that are not finite."""
         return summarise(self.in_order(SCAN_ROWS), self.names)
 
     def fingerprint(self) -> str:

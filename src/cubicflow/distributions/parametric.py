@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import StudentT as TorchStudentT
 
-from cubicflow.arguments import config_of, number
+from cubicflow.arguments import check_context_given, config_of, number
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets import ResidualMLP
-from cubicflow.nets.residual_net import check_context_given
 from cubicflow.nets.rng import drawing_from
 
 HIDDEN = 64  # units of the default network

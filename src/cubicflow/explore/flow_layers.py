@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cubicflow.explore.even_points import even_points
 from cubicflow.explore.framed import framed
@@ -24,6 +25,8 @@ AT_ONCE = 1 << 14  # rows in one pass
 LINES = 9  # straight lines across the data in each direction, which the layers bend
 LINE_POINTS = 129  # points of a straight line
 OUTERMOST = 0.001  # fraction of the rows beyond the outermost lines
+BEYOND = 0.002  # fraction of the points beyond the picture, on either side
+MARGIN = 0.05  # of the picture around all other points
 
 
 def layers_answer(run: OpenedRun) -> bytes:
@@ -79,10 +82,12 @@ def _flow_answer(run: OpenedRun) -> bytes:
         steps.append(type(layer).__name__.lower())
     steps[-1] = f"{steps[-1]}: noise"
     header = {"kind": "flow", "layers": layers, "steps": steps, "names": [c.name for c in run.subject.axes]}
-    arrays = {"path": torch.stack(states).float().numpy()}  # (steps, N, D)
+    path = torch.stack(states).float().numpy()  # (steps, N, D)
+    low, high = _ends(path)
+    arrays = {"path": (path - low) / (high - low), "below": _shares_below(path[0])}
     if bent:
-        shape = (len(bent), 2 * LINES, LINE_POINTS, 2)
-        arrays["lines"] = torch.stack(bent).float().numpy().reshape(shape)
+        places = (torch.stack(bent).float().numpy() - low) / (high - low)
+        arrays["lines"] = places.reshape(len(bent), 2 * LINES, LINE_POINTS, 2)
     if curves:
         arrays |= {name: np.stack([getattr(each, name) for each in curves]).astype(np.float32) for name in ("x", "y")}
     return framed(header, arrays)
@@ -101,6 +106,22 @@ def _flow_inputs(run: OpenedRun) -> Floats:
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
     return encoder.inputs(y, encoder.noise(len(y), generator))
+
+
+def _ends(path: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the ends of the axes of points (steps, N, D) after every layer, (steps, 1, D) each."""
+    inside = (path.min(1, keepdims=True) >= 0) & (path.max(1, keepdims=True) <= 1)
+    low, high = np.quantile(path, [BEYOND, 1 - BEYOND], axis=1, keepdims=True)
+    margin = np.where(high > low, MARGIN * (high - low), 1.0)
+    return np.where(inside, 0.0, low - margin).astype(np.float32), np.where(inside, 1.0, high + margin).astype(
+        np.float32
+    )
+
+
+def _shares_below(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the share of rows (N, D) below each value, from which the page chooses colours that differ in crowds."""
+    shares = [np.searchsorted(np.sort(values), values) / len(values) for values in rows.T]
+    return np.stack(shares, axis=1).astype(np.float32)
 
 
 def _lines(rows: Floats) -> Floats:

@@ -93,7 +93,15 @@ def _pictures(run: OpenedRun, y: Floats) -> dict[str, NDArray[Any]]:
 
 
 def _joined(masses: Sequence[Floats], quantiles: Sequence[Floats]) -> dict[str, NDArray[Any]]:
-    return {"masses": np.concatenate(masses).astype(np.float32), "quantiles": np.stack(quantiles)}
+    return {"masses": _padded(masses), "quantiles": np.stack(quantiles)}
+
+
+def _padded(rows: Sequence[Floats]) -> NDArray[np.float32]:
+    """Return arrays as the rows of one, with zeros after the shorter ones."""
+    found = np.zeros((len(rows), max(map(len, rows))), np.float32)
+    for row, values in zip(found, rows, strict=True):
+        row[: len(values)] = values
+    return found
 
 
 def data_answer(run: OpenedRun) -> bytes:
@@ -115,19 +123,34 @@ def answer_of(answer: Marginals) -> bytes:
         "effectiveSizes": [_plain(size) for size in sizes],
     }
     arrays = _joined([column.masses for column in answer.columns], [column.quantiles for column in answer.columns])
-    return framed(header, {**arrays, "errors": np.concatenate([c.errors for c in answer.columns]).astype(np.float32)})
+    return framed(header, {**arrays, "errors": _padded([column.errors for column in answer.columns])})
 
 
 def points_answer(run: OpenedRun) -> bytes:
-    """Return rows of the data and of the model, as positions on the axes of the page."""
-    subject, arrays = run.subject, {}
+    """Return the places of rows of the data and of the model on the axes, and the bins of those of the data.
+
+    Without data, the bins are those of the model's rows.
+    """
+    subject, generator = run.subject, np.random.default_rng(0)
     most = PLANE_POINTS if run.is_plane else POINTS
-    rows = {"model": subject.rows(most), "data": None if run.data is None else run.data.y[:most]}
-    for name, y in rows.items():
-        if y is not None:
-            placed = [axis.positions(y[:, i]) for i, axis in enumerate(subject.axes)]
-            arrays[name] = np.stack(placed, axis=1).astype(np.float32)
-    return framed({"notes": run.about()["notes"]}, arrays)
+    rows = {"model": subject.rows(most)} | ({} if run.data is None else {"data": run.data.y[:most]})
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.stack([_places(axis, y[:, i], generator) for i, axis in enumerate(subject.axes)], axis=1)
+        for name, y in rows.items()
+    }
+    bins = [axis.bin_of(rows.get("data", rows["model"])[:, i]) for i, axis in enumerate(subject.axes)]
+    return framed({"notes": run.about()["notes"]}, {**arrays, "bins": np.stack(bins, axis=1).astype(np.int32)})
+
+
+def _places(axis: Axis, y: Floats, generator: np.random.Generator) -> NDArray[np.float32]:
+    """Return the places of plain numbers on an axis from 0 to 1.
+
+    Words and whole numbers are spread around their place, so that rows do not hide others.
+    """
+    low, high = (-0.5, axis.bins - 0.5) if axis.is_list else axis.shown(np.asarray(axis.edges))[[0, -1]]
+    spread = 0.7 if axis.is_list else 0.6 * axis.unit if axis.is_whole else 0.0
+    places = axis.positions(y) + spread * generator.uniform(-0.5, 0.5, len(y))
+    return ((places - low) / (high - low)).astype(np.float32)
 
 
 @torch.no_grad()

@@ -136,7 +136,7 @@ class ColumnsSubject(Subject):
     def _kept(self, pool: Pool) -> Floats:
         """Return the rows of a pool that keep the constraints of the fit."""
         y = pool.y
-        return pool.walk.to_table(y[pool.keeps(y)])
+        return pool.walk.to_table(y[pool.walk.keeps(y)])
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         question = self.fitted.question({**self.usual, **conditions})

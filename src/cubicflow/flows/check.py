@@ -26,9 +26,7 @@ class FlowCheck:
     log_dets_cancel: float | None  # largest |log_det forward + log_det inverse|; None without an inverse
     jacobian_error: float | None  # largest error of log_det against the Jacobian of autograd, on a few rows
     far_tails: float  # share of rows with some noise beyond FAR standard deviations, or outside the base's support
-    exact: bool = (
-        True  # False if some layer estimates its log-determinant: errors of log-dets then include the estimate
-    )
+    exact: bool = True  # False if some layer estimates its log-determinant; errors of log-dets then include that
 
     def __str__(self) -> str:
         def shown(value: float | None) -> str:

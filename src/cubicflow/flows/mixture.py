@@ -44,6 +44,7 @@ class Mixture(nn.Module):
                     f"all flows of a Mixture must be on the same data: flow {i} has shape {flow.shape} and contexts of "
                     f"shape {flow.context_shape}, flow 0 has {first.shape} and {first.context_shape}"
                 )
+        self.shape, self.context_shape, self.context_features = first.shape, first.context_shape, first.context_features
         weights = [1.0] * len(flows) if weights is None else [float(w) for w in weights]
         if len(weights) != len(flows) or not all(0 < w < float("inf") for w in weights):
             raise ValueError(f"weights must be {len(flows)} positive numbers, one for each flow, got {weights}")
@@ -57,21 +58,6 @@ class Mixture(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return :meth:`log_prob`, so that wrappers such as ``DistributedDataParallel`` see every call."""
         return self.log_prob(x, context)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one datum."""
-        return self.flows[0].shape
-
-    @property
-    def context_shape(self) -> tuple[int, ...]:
-        """The shape of one context; () for a mixture without context."""
-        return self.flows[0].context_shape
-
-    @property
-    def context_features(self) -> int:
-        """The first size of a context, as in :class:`Flow`."""
-        return self.flows[0].context_features
 
     @property
     def exact(self) -> bool:

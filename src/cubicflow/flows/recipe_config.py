@@ -30,8 +30,8 @@ class RecipeConfig:
         family: the family of the element maps, as in :class:`~cubicflow.transforms.ElementMap`.
         slopes: the slopes of the cubic: ``"steffen"`` or ``"free"``.
         num_bins: K, the number of bins of the splines, or of units of sigmoidal maps.
-        depth: the number of layers of sigmoidal maps.
-        hidden_features, num_blocks, dropout, norm: settings of the networks.
+        depth: the number of layers of sigmoidal maps, and of hidden layers of Block-NAF.
+        hidden_features, num_blocks, dropout, norm, residual: settings of the networks.
         context_features: C; 0 for an unconditional density.
         context_shape, embedding_net: as in :class:`~cubicflow.flows.Flow`. ``context_features`` is then the size of the
             embedding.
@@ -54,6 +54,7 @@ class RecipeConfig:
     num_blocks: int = 2
     dropout: float = 0.0
     norm: str | None = None
+    residual: bool = True
     context_features: int = 0
     context_shape: Sequence[int] | None = None
     embedding_net: nn.Module | None = None
@@ -107,8 +108,9 @@ class RecipeConfig:
     def network_factory(self, kind: Callable[..., nn.Module]) -> partial[nn.Module]:
         """Return a factory of networks with these settings. ``kind`` is a class, or a ``partial`` of a class."""
         settings = config_of(self, "hidden_features", "num_blocks", "dropout", "identity_start")
-        norm = {} if self.norm is None else {"norm": self.norm}  # a transformer has no such argument
-        return partial(kind, **settings, **norm, scale_output=self.scale_logits)
+        # A transformer has no such arguments.
+        other = ({} if self.norm is None else {"norm": self.norm}) | ({} if self.residual else {"residual": False})
+        return partial(kind, **settings, **other, scale_output=self.scale_logits)
 
     def coupling(self, mask: Sequence[bool], kind: Callable[..., nn.Module], domain: str | Sequence[str]) -> Coupling:
         """Return a coupling layer."""

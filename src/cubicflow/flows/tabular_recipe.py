@@ -12,7 +12,22 @@ from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
 from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
-from cubicflow.transforms import Autoregressive, Compose, ElementMap, Elementwise, LULinear, Standardise, Transform
+from cubicflow.transforms import (
+    ActNorm,
+    Autoregressive,
+    BatchNorm,
+    BlockNAF,
+    Compose,
+    ElementMap,
+    Elementwise,
+    LULinear,
+    Permutation,
+    Planar,
+    Radial,
+    Standardise,
+    Sylvester,
+    Transform,
+)
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.element_map import SIGMOIDAL_MAPS, is_spline
 
@@ -26,7 +41,9 @@ class TabularConfig(RecipeConfig):
         num_layers: the number of pairs of a linear and a nonlinear layer.
         layer: the nonlinear layer: ``"coupling"`` or ``"autoregressive"``. Autoregressive layers with family="affine"
             are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
-            family="deep_sigmoidal".
+            family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
+            units for each feature and ``depth`` hidden layers. ``"planar"``, ``"radial"`` and ``"sylvester"`` layers
+            move all columns at once.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -40,6 +57,8 @@ class TabularConfig(RecipeConfig):
         linear: use linear layers.
         linear_bias: give linear layers a trainable shift.
         final_linear: add one more linear layer at the end.
+        normalise: ``"act"``: an actnorm before each pair of layers, as in Glow. ``"batch"``: batch norm after it, as in
+            MAF.
         base_components: 1 for a standard normal base, more for a mixture of normals. For other bases, see ``base``.
 
     >>> for name, value in TabularConfig.paper_settings().items():
@@ -76,6 +95,7 @@ class TabularConfig(RecipeConfig):
     linear: bool = True
     linear_bias: bool = True
     final_linear: bool = True
+    normalise: str | None = None
     base_components: int = 1
 
     @classmethod
@@ -104,12 +124,20 @@ class TabularConfig(RecipeConfig):
             raise ValueError(f"layer must be one of {', '.join(map(repr, LAYERS))}, got {self.layer!r}")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
+        if self.normalise not in (None, "act", "batch"):
+            raise ValueError(f"normalise must be None, 'act' or 'batch', got {self.normalise!r}")
+        if self.layer in WHOLE_ROWS and (self.clip is not None or self.family != "cubic"):
+            raise ValueError(f"layer={self.layer!r} has no maps of single numbers; leave out clip= and family=")
+        if self.layer == "sylvester" and self.context_features:
+            raise ValueError("Sylvester layers take no context; leave out context_features=, or choose another layer=")
         if self.network not in ("mlp", "transformer"):
             raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
         if self.network == "transformer" and self.layer != "autoregressive":
             raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
         if self.network == "transformer" and self.norm is not None:
             raise ValueError(f"network='transformer' has layer norms of its own; leave out norm={self.norm!r}")
+        if self.network == "transformer" and not self.residual:
+            raise ValueError("network='transformer' is residual; leave out residual=False")
         if self.base is not None and self.base_components != 1:
             raise ValueError(f"give base= or base_components={self.base_components}, not both")
         if self.order is not None and (self.layer != "autoregressive" or self.linear):
@@ -142,9 +170,13 @@ def tabular(features: int, *, paper: bool = False, **settings: Any) -> Flow:
     if config.network == "transformer" and not config.linear:
         layers.append(Standardise([0.0] * features, [1.0] * features))  # the identity, until whiten sets it
     for i in range(config.num_layers):
+        if config.normalise == "act":
+            layers.append(ActNorm(features))
         if config.linear:
             layers.append(_linear(config, i))
         layers.append(config.on_the_real_line(partial(LAYERS[config.layer], config, i), config.clip))
+        if config.normalise == "batch":
+            layers.append(BatchNorm(features))
     if config.linear and config.final_linear:
         layers.append(_linear(config, config.num_layers))
     components = config.base_components
@@ -186,6 +218,28 @@ def _naf(config: TabularConfig, i: int, domain: str) -> Transform:
     return _autoregressive(replace(config, family=family), i, domain)
 
 
+def _planar(config: TabularConfig, i: int, _domain: str) -> Transform:
+    kind = Planar if config.layer == "planar" else Radial
+    network, seed = config.network_factory(ResidualMLP), config.seed + i
+    return kind(config.features, context_features=config.context_features, network=network, seed=seed)
+
+
+def _sylvester(config: TabularConfig, i: int, _domain: str) -> Transform:
+    return Sylvester(config.features, seed=config.seed + i)
+
+
+def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
+    units = max(1, config.hidden_features // config.features)
+    sizes = {"depth": config.depth, "context_features": config.context_features, "seed": config.seed + i}
+    return _turned(config, i, BlockNAF(config.features, units, **sizes))
+
+
+def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
+    """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
+    layer before."""
+    return layer if config.linear or i == 0 else Compose([Permutation.reversing(config.features), layer])
+
+
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
     """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
     if config.linear or (config.order is None and i % 2 == 0):
@@ -201,4 +255,9 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "coupling": _coupling,
     "autoregressive": _autoregressive,
     "naf": _naf,
+    "planar": _planar,
+    "radial": _planar,
+    "sylvester": _sylvester,
+    "block_naf": _block_naf,
 }
+WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester")  # layers without maps of single numbers

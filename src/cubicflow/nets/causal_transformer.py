@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import check_context_given, config_of, positive
 from cubicflow.nets.masked_residual_mlp import check_outputs_per_feature
 from cubicflow.nets.products import products
-from cubicflow.nets.residual_net import as_circles, check_context_given
+from cubicflow.nets.residual_net import as_circles
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.nets.transformer import Transformer
 
@@ -111,7 +111,7 @@ class CausalTransformer(nn.Module):
         tokens = tokens + self.positions  # (N, D, H)
         return self._read(self.core(tokens if context_part is None else tokens + context_part)).flatten(1)
 
-    def one_by_one(self, rows: int, context: Tensor | None = None) -> Callable[[Tensor | None], Tensor]:
+    def start_decoding(self, rows: int, context: Tensor | None = None) -> Callable[[Tensor | None], Tensor]:
         """Return a function that computes the outputs one feature at a time.
 
         Call i takes the values of feature i - 1, (N,), or None for i = 0. It returns the outputs for feature i,
@@ -119,7 +119,7 @@ class CausalTransformer(nn.Module):
 
         >>> net = CausalTransformer(3, 6, hidden_features=16, num_heads=4, identity_start=False)
         >>> x = torch.randn(5, 3)
-        >>> next_outputs = net.one_by_one(5)
+        >>> next_outputs = net.start_decoding(5)
         >>> steps = [next_outputs(None), next_outputs(x[:, 0]), next_outputs(x[:, 1])]
         >>> torch.allclose(torch.cat(steps, dim=1), net(x), atol=1e-5)
         True
@@ -131,7 +131,7 @@ class CausalTransformer(nn.Module):
             i = cache.length
             if i == self.in_features:
                 raise ValueError(
-                    f"{type(self).__name__} has {i} features, and all outputs were computed; call one_by_one again"
+                    f"{type(self).__name__} has {i} features, and all outputs were computed; call start_decoding again"
                 )
             if before is None or self.first is None:
                 token = self._start(rows, self.start)

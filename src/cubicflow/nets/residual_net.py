@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import check_context_given, config_of, positive
 from cubicflow.nets.rng import Dropout
 from cubicflow.nets.tracing import constant_tensor
 
@@ -25,7 +25,8 @@ class ResidualNet(nn.Module, ABC):
     Args:
         in_features, out_features: sizes. ``in_features`` may be 0 if there is context.
         hidden_features: the width H of every hidden layer.
-        num_blocks: the number of residual blocks, of two layers each.
+        num_blocks: the number of residual blocks, of two layers each; without ``residual``, the number of hidden layers
+            after the first.
         context_features: C; 0 for no context. Context is concatenated to the inputs.
         dropout: the probability of dropout inside each block.
         norm: the norm before each activation: None, ``"batch"`` or ``"layer"``.
@@ -34,6 +35,7 @@ class ResidualNet(nn.Module, ABC):
             None: no angles.
         scale_output: divide the outputs by sqrt(H). A sum over H units grows like sqrt(H), so the outputs of wide
             networks are then as large as those of narrow ones.
+        residual: False for a plain network, whose hidden layers follow each other without sums.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ResidualNet(nn.Module, ABC):
         identity_start: bool = True,
         scale_output: bool = True,
         circles: Sequence[bool] | None = None,
+        residual: bool = True,
     ) -> None:
         super().__init__()
         self.out_features = positive("out_features", out_features)
@@ -69,16 +72,20 @@ class ResidualNet(nn.Module, ABC):
         self.norm = norm
         self.identity_start = identity_start
         self.scale_output = scale_output
+        self.residual = residual
 
         self.scale = 1 / math.sqrt(hidden_features) if scale_output else 1.0
         self.first, self.last = self._make_ends()
-        self.blocks = nn.ModuleList(
-            ResidualBlock(self._make_layers(), (self._make_norm(), self._make_norm()), dropout)
-            for _ in range(num_blocks)
-        )
+        self.blocks = nn.ModuleList(self._make_block() for _ in range(num_blocks))
         if identity_start:
             for parameter in self.last.parameters():
                 nn.init.zeros_(parameter)
+
+    def _make_block(self) -> nn.Module:
+        layers = self._make_layers()
+        if not self.residual:
+            return PlainBlock(layers[1], self._make_norm(), self.dropout)
+        return ResidualBlock(layers, (self._make_norm(), self._make_norm()), self.dropout)
 
     @abstractmethod
     def _make_ends(self) -> tuple[nn.Module, nn.Module]:
@@ -115,6 +122,7 @@ class ResidualNet(nn.Module, ABC):
         """Return the constructor's arguments."""
         sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
         settings = {**sizes, **config_of(self, "dropout", "norm", "identity_start", "scale_output")}
+        settings |= {} if self.residual else {"residual": False}
         return settings if self.circles is None else {**settings, "circles": self.circles}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
@@ -137,13 +145,6 @@ def as_circles(circles: Sequence[bool] | None, in_features: int) -> list[bool] |
     return None if circles is None else [bool(circle) for circle in circles]
 
 
-def check_context_given(network: nn.Module, context: Tensor | None, context_features: int) -> None:
-    """Raise a ValueError unless there is a context exactly if the network takes one."""
-    if (context is None) != (context_features == 0):
-        given = "no context was given" if context is None else "context was given"
-        raise ValueError(f"{type(network).__name__} was built with context_features={context_features}, but {given}")
-
-
 class ResidualBlock(nn.Module):
     """A residual block: h + second(dropout(relu(norm(first(relu(norm(h))))))). If the first layer itself ends in a
     relu, the inner norm and relu are skipped."""
@@ -160,4 +161,17 @@ class ResidualBlock(nn.Module):
         if not getattr(self.first, "relu", False):
             inner = F.relu(self.second_norm(inner))
         out: Tensor = h + self.second(self.dropout(inner))
+        return out
+
+
+class PlainBlock(nn.Module):
+    """A hidden layer of a plain network: dropout(layer(relu(norm(h))))."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, norm
+        self.dropout = Dropout(dropout)
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = self.dropout(self.layer(F.relu(self.norm(h))))
         return out

@@ -82,9 +82,7 @@ def cubic_interpolation(
     clamped = points.clamp(low_end, high_end)
     knots = Knots(widths, x_knots[..., :-1], -x_knots[..., 1:]), Knots(heights, y_knots[..., :-1], -y_knots[..., 1:])
     result = evaluate_in_bins(clamped, -clamped, bins, CUBIC, inverse, knots)
-    y = torch.where(
-        result.near_low, result.low, -result.high
-    )  # measured from the nearer knot, hence exact at the knots
+    y = torch.where(result.near_low, result.low, -result.high)  # from the nearer knot, hence exact at the knots
     return y.to(x.dtype), mask_outside(result.log_slope, (points < low_end) | (points > high_end))
 
 

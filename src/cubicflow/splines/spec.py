@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,7 +103,7 @@ def _find_spec(
             raise ValueError(f"a {family} spline has no {name}; it has {' and '.join(record.floors)}")
     try:
         output_shape(shape, params_shape)
-    except RuntimeError:
+    except (ValueError, RuntimeError):  # of NumPy or of torch
         raise ValueError(
             f"x of shape {tuple(shape)} does not broadcast with params of shape {tuple(params_shape)}; the last axis "
             "of params holds one spline's parameters, and all other axes must match those of x or be 1"
@@ -135,15 +136,7 @@ def output_shape(shape: torch.Size, params_shape: torch.Size) -> torch.Size:
     if torch.compiler.is_compiling() or not all(type(size) is int for size in (*shape, *own)):
         both: torch.Size = torch.broadcast_shapes(shape, own)
         return both
-    # Plain sizes are compared here, because torch.broadcast_shapes imports sympy, which takes most of a second.
-    sizes = [1] * max(-axes_before, 0) + list(shape)
-    for axis, size in enumerate(own, start=len(sizes) - len(own)):
-        if size != 1 and sizes[axis] not in (1, size):
-            raise RuntimeError(
-                f"x of shape {tuple(shape)} does not broadcast with params[..., 0] of shape {tuple(own)}"
-            )
-        sizes[axis] = max(size, sizes[axis]) if size and sizes[axis] else 0
-    return torch.Size(sizes)
+    return torch.Size(np.broadcast_shapes(shape, own))  # torch's function imports sympy, which takes most of a second
 
 
 def _num_bins(params_shape: torch.Size, family: Family, label: str) -> int:

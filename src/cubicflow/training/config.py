@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from cubicflow.arguments import number, unknown_name, whole_number
@@ -154,10 +154,6 @@ class TrainingConfig:
             patience=patience if validation_rows else 0,
             log_every=self.log_every or (max(validate_every // 10, 1) if validate_every else None),
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings as plain JSON values."""
-        return asdict(self)
 
     def _convert(self, name: str, check: Callable[..., float], *bounds: int, **limits: float) -> None:
         """Check a setting, and convert it to a Python number for JSON. None stays where it has a meaning."""

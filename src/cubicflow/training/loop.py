@@ -147,7 +147,7 @@ def fit(
             if held_out is not None and validation is not None:
                 about |= {"validation_rows": held_out.num_rows, "validation_fingerprint": held_out.fingerprint()}
             about |= {} if symmetries is None else {"symmetries": symmetries.described()}
-            kept = {"training": config.as_dict(), "data": about, **(sections or {})}
+            kept = {"training": asdict(config), "data": about, **(sections or {})}
             opened = open_run(run, flow, kept, resume=resume, overwrite=overwrite)
         interrupts = Interrupts(saved=run is not None, patient=processes.size > 1, stop=stop)
         display = make_progress(processes.is_writer and progress, validates=held_out is not None)

@@ -4,6 +4,7 @@ log_det)``."""
 from cubicflow.transforms.actnorm import ActNorm
 from cubicflow.transforms.autoregressive import Autoregressive
 from cubicflow.transforms.batch_norm import BatchNorm
+from cubicflow.transforms.block_naf import BlockNAF
 from cubicflow.transforms.compose import Compose, Inverse
 from cubicflow.transforms.conv1x1 import Conv1x1
 from cubicflow.transforms.coupling import Coupling
@@ -26,6 +27,7 @@ __all__ = [
     "ActNorm",
     "Autoregressive",
     "BatchNorm",
+    "BlockNAF",
     "Compose",
     "Conv1x1",
     "Coupling",

@@ -21,9 +21,9 @@ class Autoregressive(Transform):
     the context.
 
     The forward map takes one network pass. The inverse computes one feature at a time. With a network that has a method
-    ``one_by_one``, such as :class:`~cubicflow.nets.CausalTransformer`, all D steps cost as much as one pass. With any
-    other network the inverse takes D passes. With the affine map this layer is MAF, and its :class:`Inverse` is IAF.
-    With splines this layer is what the paper left for future work.
+    ``start_decoding``, such as :class:`~cubicflow.nets.CausalTransformer`, all D steps cost as much as one pass. With
+    any other network the inverse takes D passes. With the affine map this layer is MAF, and its :class:`Inverse` is
+    IAF. With splines this layer is what the paper left for future work.
 
     Args:
         features: D.
@@ -79,8 +79,8 @@ class Autoregressive(Transform):
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self._check(z, context)
         z = z if self.order is None else z.index_select(1, self.before)
-        one_by_one = getattr(self.network, "one_by_one", None)
-        next_params = self._one_pass_each(z, context) if one_by_one is None else one_by_one(z.shape[0], context)
+        start_decoding = getattr(self.network, "start_decoding", None)
+        next_params = self._one_pass_each(z, context) if start_decoding is None else start_decoding(z.shape[0], context)
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
@@ -95,7 +95,7 @@ class Autoregressive(Transform):
         return self.element_map.map_box(ends)
 
     def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
-        """Return a ``next_params`` function for a network without ``one_by_one``: one full pass for each feature."""
+        """Return the function of ``start_decoding`` for a network that has none: one full pass for each feature."""
         known: list[Tensor] = []
 
         def next_params(before: Tensor | None) -> Tensor:

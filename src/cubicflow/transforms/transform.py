@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.arguments import check_context_given
+
 OWN_SHAPES = "a layer of your own that changes the shape overrides map_box"
 
 
@@ -182,16 +184,10 @@ def check_floating(transform: Transform, x: Tensor) -> None:
 
 def check_context(transform: nn.Module, context: Tensor | None, context_features: int, rows: int) -> None:
     """Raise a ValueError unless the context fits: none for a layer without context, else one row per row of x."""
-    name = type(transform).__name__
+    check_context_given(transform, context, context_features)
     if context is None:
-        if context_features:
-            raise ValueError(
-                f"{name} was built with context_features={context_features}; pass context= of shape "
-                f"(N, {context_features})"
-            )
         return
-    if not context_features:
-        raise ValueError(f"{name} was built without context but got context; build it with context_features=")
+    name = type(transform).__name__
     if context.ndim < 2 or context.shape[1] != context_features:
         raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
     if context.shape[0] != rows:

@@ -18,7 +18,7 @@ import pytest
 
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableError, fit_table
-from cubicflow.tables.query import marginals, strategies
+from cubicflow.tables.query import all_columns, strategies
 
 TRAINING = {"steps": 20, "device": "cpu", "progress": False, "validate_every": 10, "seed": 0}
 SMALL = {"hidden_features": 16, "num_blocks": 1}
@@ -94,7 +94,7 @@ def questions(case: Case) -> list[dict[str, int]]:
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "particles":
         monkeypatch.setattr(strategies, "MOST_PATHS", 0)
-        monkeypatch.setattr(marginals, "MOST_PATHS", 0)
+        monkeypatch.setattr(all_columns, "MOST_PATHS", 0)
     return str(request.param)
 
 

@@ -20,40 +20,39 @@ export function decode(buffer) {
   return { ...JSON.parse(notes.answer), arrays };
 }
 
-/** An answer of the server that is an error. */
-export class Refused extends Error {}
+/** Returns row i of an array. @param {Shaped} array @param {number} i */
+export function rowOf(array, i) {
+  const length = array.length / array.shape[0];
+  return array.subarray(i * length, (i + 1) * length);
+}
 
-/** @param {string} path @param {RequestInit} [options] */
-export async function ask(path, options) {
-  const response = await fetch(path, options);
+/** @template {string} Name @param {Name} name @param {RequestInit} [options] @returns {Promise<Answer<Name>>} */
+export async function ask(name, options) {
+  const response = await fetch(`api/${name}`, options);
   if (!response.ok) {
     const text = await response.text();
-    throw new Refused(text.startsWith("{") ? JSON.parse(text).error : text || `the server answered ${response.status}`);
+    throw new Error(text.startsWith("{") ? JSON.parse(text).error : text || `the server answered ${response.status}`);
   }
   const version = response.headers.get("x-cubicflow-run");
-  if (state.run && version && version !== state.run.version && path !== "api/run") {
+  if (state.run && version && version !== state.run.version && name !== "run") {
     document.dispatchEvent(new Event(CHANGED));
-    throw new Refused("The run has changed. The page opens its new state.");
+    throw new Error("The run has changed. The page opens its new state.");
   }
   return decode(await response.arrayBuffer());
 }
 
-/** @param {string} path @returns {Promise<any>} */
-export function get(path) {
-  return working(ask(path));
-}
-
-/** @param {string} path @param {object | Blob} body @param {AbortSignal} [signal] @returns {Promise<any>} */
-export function post(path, body, signal) {
+/** @template {string} Name @param {Name} name @param {object | Blob} body @param {AbortSignal} [signal] */
+export function post(name, body, signal) {
   const content = body instanceof Blob ? body : JSON.stringify(body);
-  return working(ask(path, { method: "POST", body: content, headers: { "X-Cubicflow": "1" }, signal }));
+  return working(ask(name, { method: "POST", body: content, headers: { "X-Cubicflow": "1" }, signal }));
 }
 
-/** Returns the answer for a path, which is kept until the run changes. @param {string} path @returns {Promise<any>} */
-export function kept(path) {
-  const found = state.kept.get(path) ?? ask(path);
-  found.catch(() => state.kept.delete(path));
-  state.kept.set(path, found);
+/** Returns an answer that is kept until the run changes.
+ * @template {string} Name @param {Name} name @returns {Promise<Answer<Name>>} */
+export function kept(name) {
+  const found = state.kept.get(name) ?? ask(name);
+  found.catch(() => state.kept.delete(name));
+  state.kept.set(name, found);
   return working(found);
 }
 

@@ -1,9 +1,12 @@
-// The axis of a column: its ends, its bins and its ticks. The server chose the edges of the bins.
+// The axis of a column: its ends and its ticks, which are round numbers or starts of seconds to years.
 
-/** @import { Column, Tick } from "./types" */
-import { dateTicks, numberTicks } from "./ticks.js";
+import { number } from "./page.js";
 
+const DAY = 86400;
+const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 14 * DAY];
+const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 12000];
 const LONG = 5; // characters of a label that has room beside its neighbours
+const compact = new Intl.NumberFormat("en", { notation: "compact" });
 
 /** Returns the ends of a column's axis. A word is in the middle of its unit. @param {Column} column */
 export function range({ isList, edges, bars }) {
@@ -13,6 +16,11 @@ export function range({ isList, edges, bars }) {
 /** Returns the share of an axis below a value. @param {number} value @param {number[]} ends */
 export function share(value, [low, high]) {
   return (value - low) / (high - low);
+}
+
+/** Returns the number of a column's bins, without the bin of missing values, which is the last. @param {Column} column */
+export function binsOf({ isList, edges, bars }) {
+  return isList ? bars.length : edges.length - 1;
 }
 
 /** Returns ticks, at most `room` + 1 of numbers and dates, and twice as many of words.
@@ -28,39 +36,39 @@ export function ticksOf(column, room) {
   return column.bars.flatMap((label, i) => (i % every ? [] : [/** @type {Tick} */ ([i, label])]));
 }
 
-/** Returns the number of a column's bins, without the bin of missing values, which is the last. @param {Column} column */
-export function binsOf({ isList, edges, bars }) {
-  return isList ? bars.length : edges.length - 1;
-}
-
-/** Returns the bin of a value on the axis: -1 beyond the axis. @param {Column} column @param {number} value */
-export function binOf(column, value) {
-  const { edges, isList } = column;
-  if (Number.isNaN(value)) return binsOf(column);
-  if (isList) return value;
-  if (value < edges[0] || value >= edges[edges.length - 1]) return -1;
-  let [low, high] = [0, edges.length - 1];
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (edges[middle] <= value) low = middle;
-    else high = middle;
-  }
-  return low;
-}
-
-/** Splits one long array into the masses of each column. @param {Column[]} columns @param {ArrayLike<number>} masses */
-export function split(columns, masses) {
-  const all = Array.from(masses);
-  let start = 0;
-  return columns.map((column) => {
-    const first = start;
-    start += binsOf(column) + 1;
-    return all.slice(first, start);
+/** Returns at most `room` + 1 ticks, at multiples of 1, 2 or 5 times a power of ten.
+ * @param {number} low @param {number} high @param {number} room @returns {Tick[]} */
+export function numberTicks(low, high, room) {
+  const least = (high - low) / room;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = power * ([1, 2, 5].find((m) => m * power >= least * (1 - 1e-9)) ?? 10);
+  const first = Math.ceil(low / step - 1e-9);
+  const count = Math.floor(high / step + 1e-9) - first + 1;
+  return Array.from({ length: Math.max(count, 0) }, (_, i) => {
+    const value = (first + i) * step;
+    const label = Math.abs(value) >= 10000 ? compact.format(value) : number(Number(value.toPrecision(6)), 6);
+    return [value, label];
   });
 }
 
-/** Returns the quantiles (5 %, 50 % and 95 %) of column i; NaN for words.
- * @param {{arrays: {quantiles: ArrayLike<number>}}} answer @param {number} i */
-export function quantilesOf({ arrays }, i) {
-  return [0, 1, 2].map((k) => arrays.quantiles[3 * i + k]);
+/** Returns at most `room` + 1 ticks of dates, in seconds since 1970, at starts of seconds, minutes, hours, days, months
+ * or years. @param {number} low @param {number} high @param {number} room */
+export function dateTicks(low, high, room) {
+  const least = (high - low) / room;
+  const text = (seconds) => new Date(seconds * 1000).toISOString();
+  const step = STEPS.find((seconds) => seconds >= least);
+  const found = /** @type {Tick[]} */ ([]);
+  if (step) {
+    for (let v = Math.ceil(low / step) * step; v <= high; v += step)
+      found.push([v, v % DAY === 0 ? text(v).slice(0, 10) : text(v).slice(11, step < 60 ? 19 : 16)]);
+    return found;
+  }
+  const months = MONTHS.find((m) => m * 28 * DAY >= least) ?? 24000;
+  const start = new Date(low * 1000).getUTCFullYear();
+  const year = months > 12 ? Math.floor(start / (months / 12)) * (months / 12) : start;
+  for (let month = 0; ; month += months) {
+    const v = new Date(0).setUTCFullYear(year, month) / 1000;
+    if (v > high) return found;
+    if (v >= low) found.push([v, months >= 12 ? String(new Date(v * 1000).getUTCFullYear()) : text(v).slice(0, 7)]);
+  }
 }

@@ -1,14 +1,15 @@
 // Charts in SVG. The colours are in the stylesheet, and all places are shares of the chart, so a chart is drawn once for
 // all widths and colour schemes. Labels are HTML, because the browser can shorten them.
 
-/** @import { Column, Tick } from "./types" */
-import { range, share, ticksOf } from "./axis.js";
-import { make, percent, shownValue } from "./page.js";
-import { numberTicks } from "./ticks.js";
+import { numberTicks, range, share, ticksOf } from "./axis.js";
+import { card, make, percent, shownValue } from "./page.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const SIDE = 1000; // units of a drawing in each direction
 const TOP = 1.06; // height of the axis, in units of the highest value
+
+/** @typedef {ArrayLike<number> | null} Masses
+ * @typedef {{data?: Masses, model?: Masses, errors?: Masses, quantiles?: ArrayLike<number>}} Picture */
 
 /** @param {string} tag @param {Record<string, string>} about @param {...Node} children */
 function svg(tag, about, ...children) {
@@ -20,6 +21,11 @@ function svg(tag, about, ...children) {
 
 const drawing = (...paths) => svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, preserveAspectRatio: "none" }, ...paths);
 const place = (value, ends) => Math.round(10 * SIDE * share(value, ends)) / 10;
+
+/** @param {number[][]} points @param {number[]} x  ends of the axis @param {number[]} y */
+function pathOf(points, x, y) {
+  return points.length ? `M${points.map(([u, v]) => `${place(u, x)} ${SIDE - place(v, y)}`).join("L")}` : "";
+}
 
 /** Returns the labels of an axis: below the chart, or to its left.
  * @param {"across" | "up"} axis @param {Tick[]} ticks @param {number[]} ends */
@@ -33,110 +39,101 @@ export function labels(axis, ticks, ends) {
   });
 }
 
-/** Returns the path over steps, without its start. Edge i and edge i + 1 are the ends of height i.
- * @param {number[]} edges @param {number[]} heights */
-function over(edges, heights) {
-  return heights.map((height, i) => `V${height}H${edges[i + 1]}`).join("");
+/** Makes the picture of a column of numbers: the data as a filled area, the model as a line with a band of two standard
+ * errors. @param {Column} column @param {number} height  in pixels */
+function density(column, height) {
+  const [{ edges }, ends] = [column, range(column)];
+  const paths = ["data", "band", "model"].map((name) => svg("path", { class: name }));
+  const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 5), ends);
+  const element = make("div", { class: "chart", role: "img" }, drawing(...paths), ...ticks);
+  element.style.height = `${height}px`;
+  const draw = (/** @type {Picture} */ { data, model, errors, quantiles }) => {
+    const steps = (/** @type {(i: number) => number} */ mass) =>
+      edges.slice(1).flatMap((right, i) => {
+        const level = mass(i) / (right - edges[i]);
+        return [
+          [edges[i], level],
+          [right, level],
+        ];
+      });
+    const bound = (two) => (model && errors ? steps((i) => Math.max(model[i] + two * errors[i], 0)) : []);
+    const [area, line] = [data, model].map((masses) => (masses ? steps((i) => masses[i]) : []));
+    const band = [...bound(2), ...bound(-2).reverse()];
+    const top = TOP * Math.max(0, ...[...area, ...line, ...band].map(([, level]) => level)) || 1;
+    const outlines = [area.length ? [[ends[0], 0], ...area, [ends[1], 0]] : [], band, line];
+    paths.forEach((path, i) => path.setAttribute("d", pathOf(outlines[i], ends, [0, top])));
+    element.setAttribute("aria-label", `${column.name}: ${inWords(column, quantiles)}`);
+  };
+  return { element, draw };
 }
 
-/** The density of a column of numbers: the data as a filled area, the model as a line with a band of two standard
- * errors. */
-export class Density {
-  /** @param {Column} column @param {{height?: number}} [about] */
-  constructor(column, { height = 104 } = {}) {
-    const ends = range(column);
-    this.column = column;
-    this.edges = column.edges.map((edge) => place(edge, ends));
-    this.paths = ["data", "band", "model"].map((name) => svg("path", { class: name }));
-    const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 5), ends);
-    this.element = make("div", { class: "chart", role: "img" }, drawing(...this.paths), ...ticks);
-    this.element.style.height = `${height}px`;
-  }
-
-  /** @param {Picture} picture */
-  draw({ data, model, errors, quantiles }) {
-    const { column, edges } = this;
-    const wide = column.edges.slice(1).map((edge, i) => edge - column.edges[i]);
-    const density = (mass) => wide.map((width, i) => mass(i) / width);
-    const of = (masses) => density((i) => masses[i]);
-    const bounds = model && errors && [-2, 2].map((two) => density((i) => Math.max(model[i] + two * errors[i], 0)));
-    const [area, line] = [data && of(data), model && of(model)];
-    const highest = Math.max(...(area ?? [0]), ...(line ?? [0]), ...(bounds ? bounds[1] : [0])) || 1;
-    const to = (heights) => heights.map((height) => SIDE - place(height, [0, TOP * highest]));
-    const [first, last] = [edges[0], edges[edges.length - 1]];
-    const drawn = ["", "", ""];
-    if (area) drawn[0] = `M${first} ${SIDE}${over(edges, to(area))}V${SIDE}Z`;
-    if (bounds) {
-      const [low, high] = bounds.map(to);
-      drawn[1] = `M${first} ${low[0]}${over(edges, high)}${over(edges.slice().reverse(), low.reverse())}Z`;
-    }
-    if (line) drawn[2] = `M${first} ${to(line)[0]}${over(edges, to(line))}H${last}`;
-    this.paths.forEach((path, i) => path.setAttribute("d", drawn[i]));
-    this.element.setAttribute("aria-label", `${column.name}: ${inWords(column, quantiles)}`);
-  }
+/** @param {Column} column @param {ArrayLike<number>} [quantiles]  the levels 5 %, 50 % and 95 % */
+export function inWords(column, quantiles) {
+  if (!quantiles || Number.isNaN(quantiles[1])) return "no values";
+  const [low, middle, high] = Array.from(quantiles, (value) => shownValue(column, value));
+  return `median ${middle}, 90 % from ${low} to ${high}`;
 }
 
-/** @typedef {{data?: number[] | null, model?: number[] | null, errors?: number[] | null, quantiles?: number[]}} Picture */
-
-/** @param {Column} column @param {number[]} [quantiles] */
-export function inWords(column, [low, middle, high] = [NaN, NaN, NaN]) {
-  const shown = (value) => shownValue(column, value);
-  return Number.isNaN(middle) ? "no values" : `median ${shown(middle)}, 90 % from ${shown(low)} to ${shown(high)}`;
-}
-
-/** Draws curves with common axes. The class of a curve is the name of its colour.
- * @param {{x: ArrayLike<number>, y: ArrayLike<number>, kind: string}[]} lines
- * @param {{x: number[], y: number[], label: string, kind?: string}} about */
-export function curves(lines, { x, y, label: text, kind = "" }) {
-  const [ticks, levels] = [numberTicks(x[0], x[1], 5), numberTicks(y[0], y[1], 4)];
-  const rules = levels.map(([level]) => `M0 ${SIDE - place(level, y)}H${SIDE}`).join("");
-  const paths = lines.map((line) => {
-    const points = Array.from(line.x, (value, i) => `${place(value, x)} ${SIDE - place(line.y[i], y)}`);
-    return svg("path", { class: line.kind, d: `M${points.join("L")}` });
+/** Makes the picture of a column of words: bars. @param {Column} column */
+function bars(column) {
+  // The bar of all other words comes first, because the list may be longer than its window.
+  const count = column.bars.length;
+  const first = column.hasOthers ? [count - 1] : [];
+  const bins = [...first, ...Array(count - first.length).keys(), ...(column.hasGaps ? [count] : [])];
+  const rows = bins.map((bin) => {
+    const name = column.bars[bin] ?? "missing";
+    const [data, model, share] = ["of-data", "of-model", "share"].map((kind) => make("span", { class: kind }));
+    const word = make("span", { class: "word", title: name, text: name });
+    return { bin, name, data, model, share, cells: [word, make("span", { class: "track" }, data, model), share] };
   });
-  const content = [drawing(svg("path", { class: "rule", d: rules }), ...paths), ...labels("across", ticks, x)];
-  const about = { class: `chart with-levels ${kind}`, role: "img", "aria-label": text };
-  return make("div", about, ...content, ...labels("up", levels, y));
-}
-
-// --- words ---
-
-/** The masses of words, as bars. */
-export class Bars {
-  /** @param {Column} column */
-  constructor(column) {
-    // The bar of all other words comes first, because the list may be longer than its window.
-    const count = column.bars.length;
-    const first = column.hasOthers ? [count - 1] : [];
-    const bins = [...first, ...Array(count - first.length).keys(), ...(column.hasGaps ? [count] : [])];
-    this.column = column;
-    this.element = make("div", { class: "bars", role: "img", tabindex: 0 });
-    this.rows = bins.map((bin) => {
-      const name = column.bars[bin] ?? "missing";
-      const [data, model, share] = ["of-data", "of-model", "share"].map((kind) => make("span", { class: kind }));
-      const track = make("span", { class: "track" }, data, model);
-      this.element.append(make("span", { class: "word", title: name, text: name }), track, share);
-      return { bin, name, data, model, share };
-    });
-  }
-
-  /** @param {Picture} picture */
-  draw({ data, model, errors }) {
+  const element = make("div", { class: "bars", role: "img", tabindex: 0 }, ...rows.flatMap(({ cells }) => cells));
+  const draw = (/** @type {Picture} */ { data, model, errors }) => {
     const masses = model ?? data ?? [];
-    const highest = Math.max(...this.rows.flatMap(({ bin }) => [data?.[bin] ?? 0, model?.[bin] ?? 0]), 1e-9);
-    for (const { bin, data: behind, model: front, share } of this.rows) {
+    const highest = Math.max(...bins.flatMap((bin) => [data?.[bin] ?? 0, model?.[bin] ?? 0]), 1e-9);
+    for (const { bin, data: behind, model: front, share } of rows) {
       behind.style.width = `${(100 * (data?.[bin] ?? 0)) / highest}%`;
       front.style.width = `${(100 * (model?.[bin] ?? 0)) / highest}%`;
       share.textContent = percent(masses[bin]);
       share.title = errors ? `± ${percent(2 * errors[bin])}` : "";
     }
-    const order = this.rows.slice().sort((a, b) => masses[b.bin] - masses[a.bin]);
-    const most = order.slice(0, 3).map(({ bin, name }) => `${name} ${percent(masses[bin])}`);
-    this.element.setAttribute("aria-label", `${this.column.name}: ${most.join(", ")}`);
+    const most = rows
+      .slice()
+      .sort((a, b) => masses[b.bin] - masses[a.bin])
+      .slice(0, 3);
+    const words = most.map(({ bin, name }) => `${name} ${percent(masses[bin])}`);
+    element.setAttribute("aria-label", `${column.name}: ${words.join(", ")}`);
+  };
+  return { element, draw };
+}
+
+/** A card with the picture of a column, and words below. */
+export class ColumnCard {
+  /** @param {Column} column @param {number} height  of a density, in pixels */
+  constructor(column, height) {
+    this.column = column;
+    this.picture = column.isList ? bars(column) : density(column, height);
+    this.words = make("p", { class: "quiet small" });
+    this.about = make("span", { class: "quiet small", text: column.kind, title: column.about });
+    this.element = card(column.name, this.about, this.picture.element, this.words);
+  }
+
+  /** @param {Picture} picture */
+  draw(picture, words = "") {
+    this.picture.draw(picture);
+    this.words.textContent = words;
   }
 }
 
-/** @param {Column} column @param {{height?: number}} [about] */
-export function picture(column, about) {
-  return column.isList ? new Bars(column) : new Density(column, about);
+/** Draws curves with common axes. The class of a curve is the name of its colour.
+ * @param {{x: ArrayLike<number>, y: ArrayLike<number>, kind: string}[]} lines
+ * @param {{x: number[], y: number[], label: string, kind?: string}} about */
+export function curves(lines, { x, y, label, kind = "" }) {
+  const [ticks, levels] = [numberTicks(x[0], x[1], 5), numberTicks(y[0], y[1], 4)];
+  const rules = levels.map(([level]) => ({ kind: "rule", x, y: [level, level] }));
+  const paths = [...rules, ...lines].map((line) => {
+    const points = Array.from(line.x, (value, i) => [value, line.y[i]]);
+    return svg("path", { class: line.kind, d: pathOf(points, x, y) });
+  });
+  const about = { class: `chart with-levels ${kind}`, role: "img", "aria-label": label };
+  return make("div", about, drawing(...paths), ...labels("across", ticks, x), ...labels("up", levels, y));
 }

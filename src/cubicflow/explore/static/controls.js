@@ -1,7 +1,6 @@
 // The control for a condition on one column: any value, one value (a slider), a range (two sliders), words, or missing.
 // A context column always has exactly one value: its usual value, or one that the user sets.
 
-/** @import { Column } from "./types" */
 import { copy, fill, make, spelled, whole } from "./page.js";
 
 const CHIPS = 24; // words with a button each; more words are typed
@@ -13,10 +12,8 @@ export class Control {
   constructor(column, changed) {
     this.column = column;
     this.changed = changed;
-    /** @type {Mode} */
-    this.mode = "any";
-    /** @type {Set<string>} */
-    this.words = new Set();
+    this.mode = /** @type {Mode} */ ("any");
+    this.words = /** @type {Set<string>} */ (new Set());
     const { content, name, menu, body } = copy("condition");
     this.element = content.firstElementChild;
     this.menu = menu;
@@ -44,36 +41,34 @@ export class Control {
   set(mode) {
     this.mode = mode;
     this.menu.value = mode;
-    const { body } = this;
-    if (mode === "in") body.replaceChildren(...this.wordButtons());
-    else if (mode === "is") body.replaceChildren(...this.slider(0, "value of"));
-    else if (mode === "range") {
-      const [low, high] = [this.slider(1, "lowest"), this.slider(2, "highest")];
-      body.replaceChildren(make("div", { class: "ends" }, make("div", {}, ...low), make("div", {}, ...high)));
-    } else body.replaceChildren();
+    const ends = () => [this.slider(1, "lowest"), this.slider(2, "highest")].map((end) => make("div", {}, ...end));
+    const parts = { in: () => this.wordButtons(), is: () => this.slider(0, "value of"), range: ends };
+    this.body.replaceChildren(...(parts[mode]?.() ?? []));
+    this.body.classList.toggle("ends", mode === "range");
   }
 
-  /** Sets the control to a condition of the address: words with | between them, a number, from..to, or ~ for missing.
-   * @param {string} text */
-  read(text) {
+  /** Sets the control to a condition of the address: words, or one text, which is a number, from..to, or ~ for missing.
+   * @param {string[]} texts */
+  read(texts) {
     const { column } = this;
-    if (text === "~" && column.hasGaps) return this.set("missing");
+    if (texts[0] === "~" && column.hasGaps) return this.set("missing");
     if (column.isList) {
-      this.words = new Set(text.split("|").map(decoded));
+      this.words = new Set(texts);
       return this.set("in");
     }
-    const numbers = text.split("..").map(Number);
+    const numbers = texts[0].split("..").map(Number);
     if (!numbers.every(Number.isFinite) || numbers.length > 2 - Number(column.isGiven)) return;
     this.numbers.splice(numbers.length - 1, numbers.length, ...numbers);
     this.set(numbers.length === 1 ? "is" : "range");
   }
 
-  /** Returns the condition as a text of the address. */
-  text() {
-    if (this.mode === "missing") return "~";
-    if (this.mode === "in") return [...this.words].map(encodeURIComponent).join("|");
+  /** Returns the condition as texts of the address. */
+  texts() {
+    if (this.mode === "any") return [];
+    if (this.mode === "missing") return ["~"];
+    if (this.mode === "in") return [...this.words];
     const numbers = this.mode === "range" ? this.numbers.slice(1) : this.numbers.slice(0, 1);
-    return numbers.map((value) => String(Number(value.toPrecision(12)))).join("..");
+    return [numbers.map((value) => String(Number(value.toPrecision(12)))).join("..")];
   }
 
   /** Returns a slider and a text field for one of the numbers. @param {number} i @param {string} what */
@@ -81,8 +76,8 @@ export class Control {
     const { column, numbers } = this;
     const name = `${what} ${column.name}`;
     const step = column.step ?? (this.high - this.low) / 400;
-    const bounds = { min: this.low, max: this.high, step };
-    const range = make("input", { type: "range", ...bounds, value: numbers[i], "aria-label": name });
+    const bounds = { min: this.low, max: this.high, step, value: numbers[i] };
+    const range = make("input", { type: "range", ...bounds, "aria-label": name });
     const mode = column.isDate ? "text" : "decimal";
     const text = make("input", { type: "text", "aria-label": `${name}, as text`, inputmode: mode });
     const respell = () => (text.value = spelled(column, numbers[i]));
@@ -102,37 +97,36 @@ export class Control {
     return [range, text];
   }
 
-  /** @param {string} word */
-  toggle(word) {
-    const had = this.words.has(word);
-    if (this.column.isGiven) this.words.clear();
-    if (had) this.words.delete(word);
-    else this.words.add(word);
-    this.set("in");
-    this.changed();
-  }
-
+  /** Returns buttons of all words, or of the chosen ones and a field for others. */
   wordButtons() {
-    const { column } = this;
+    const { column, words } = this;
     const isShort = column.words <= CHIPS;
-    const chips = (isShort ? column.menu : [...this.words]).map((text) => {
-      const pressed = String(this.words.has(text));
-      return make("button", { "aria-pressed": pressed, text, title: text, onclick: () => this.press(text) });
-    });
-    const group = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` }, ...chips);
+    const group = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` });
+    const shown = () => (isShort ? column.menu : [...words]);
+    const button = (text) => {
+      const pressed = String(words.has(text));
+      return make("button", { "aria-pressed": pressed, text, title: text, onclick: () => toggle(text) });
+    };
+    /** @param {string} word */
+    const toggle = (word) => {
+      const had = words.delete(word);
+      if (column.isGiven) words.clear();
+      if (!had) words.add(word);
+      const hasFocus = group.contains(document.activeElement);
+      group.replaceChildren(...shown().map(button));
+      if (hasFocus) /** @type {HTMLElement} */ (group.children[shown().indexOf(word)])?.focus();
+      this.changed();
+    };
+    group.append(...shown().map(button));
     if (isShort) return [group];
     const id = `words-of-${column.name}`;
     const input = make("input", { type: "text", list: id, placeholder: `one of ${whole(column.words)} values` });
     input.ariaLabel = `add a value of ${column.name}`;
-    input.addEventListener("change", () => input.value && this.toggle(input.value));
+    input.addEventListener("change", () => {
+      if (input.value) toggle(input.value);
+      input.value = "";
+    });
     return [group, input, make("datalist", { id }, ...column.menu.map((value) => make("option", { value })))];
-  }
-
-  /** Toggles the word of a button, which keeps the focus. @param {string} word */
-  press(word) {
-    this.toggle(word);
-    const buttons = this.body.querySelectorAll("button");
-    for (const button of buttons) if (button.textContent === word) button.focus();
   }
 
   /** Returns the condition in the form that the server reads; null for no condition. */
@@ -143,19 +137,16 @@ export class Control {
     if (mode === "is") return { is: spelled(column, this.numbers[0]) };
     if (mode === "missing") return { missing: true };
     if (mode !== "range") return null;
-    const [from, to] = this.numbers
-      .slice(1)
-      .sort((a, b) => a - b)
-      .map((end) => spelled(column, end));
+    const ends = this.numbers.slice(1).sort((a, b) => a - b);
+    const [from, to] = ends.map((end) => spelled(column, end));
     return { from, to };
   }
 
   inWords() {
     const condition = this.condition();
     if (!condition) return this.column.usual ?? "";
-    if (condition.in) return condition.in.join(" or ");
-    if (condition.is !== undefined) return condition.is;
-    return condition.missing ? "missing" : `${condition.from} to ${condition.to}`;
+    const { is, from, to } = condition;
+    return is ?? condition.in?.join(" or ") ?? (condition.missing ? "missing" : `${from} to ${to}`);
   }
 }
 
@@ -176,13 +167,4 @@ function modesOf({ isList, isGiven, hasGaps, usual }) {
 function parsed(column, text) {
   if (!column.isDate) return text.trim() ? Number(text.replace(/,/g, "")) : NaN;
   return Date.parse(text.replace(" ", "T") + (text.length > 10 ? "Z" : "")) / 1000;
-}
-
-/** @param {string} text */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }

@@ -1,6 +1,6 @@
 // The page: chooses the view, draws the head, and follows a run whose folder changes.
 
-import { ask, CHANGED, get, newView, Refused, working } from "./answers.js";
+import { ask, CHANGED, newView, working } from "./answers.js";
 import { byId, empty, failed, loading, make, whole } from "./page.js";
 import { recolour } from "./scatter.js";
 import { drawNotes, state } from "./state.js";
@@ -9,23 +9,17 @@ const REFRESH = 5000; // milliseconds
 const main = byId("view");
 const links = [...byId("views").querySelectorAll("a")];
 let shown = 0; // the number of the shown view
+let view = /** @type {{leave?: () => void, stays?: boolean}} */ ({}); // what the shown view returned
 let timer = 0;
-
-function current() {
-  const name = location.hash.replace(/^#\/?/, "").split("?")[0];
-  if (links.some((link) => link.hash === `#/${name}`)) return name;
-  return state.run?.kind === "images" ? "images" : "overview";
-}
 
 function drawHead() {
   const { run } = state;
   if (!run) return;
   document.title = `${run.name} · cubicflow`;
   byId("run-name").textContent = run.name;
-  const words = [run.model, `${whole(run.parameters)} parameters`];
-  if (run.source) words.push(`fitted to ${run.source}`);
-  if (run.step) words.push(`${whole(run.step)} steps`);
-  byId("run-about").textContent = words.join(" · ");
+  const [source, steps] = [run.source && `fitted to ${run.source}`, run.step && `${whole(run.step)} steps`];
+  const words = [run.model, `${whole(run.parameters)} parameters`, source, steps];
+  byId("run-about").textContent = words.filter(Boolean).join(" · ");
   drawNotes();
 }
 
@@ -33,8 +27,8 @@ async function show() {
   shown = newView();
   const mine = shown;
   main.replaceChildren(loading("Opening"));
-  state.view.leave?.();
-  state.view = {};
+  view.leave?.();
+  view = {};
   await working(draw(mine)).catch((error) => {
     if (mine !== shown) return;
     main.replaceChildren(state.run ? failed(error) : empty("This run cannot be shown", error.message));
@@ -44,23 +38,24 @@ async function show() {
 /** @param {number} mine */
 async function draw(mine) {
   if (!state.run) {
-    state.run = await get("api/run");
+    state.run = await ask("run");
     drawHead();
   }
-  const [name, { run }] = [current(), state];
+  const { run } = state;
   if (!run || mine !== shown) return;
+  const wanted = links.find(({ hash }) => hash === location.hash.split("?")[0]);
+  const link = wanted ?? links[run.kind === "images" ? links.length - 1 : 0];
+  const name = link.hash.slice(2);
   main.dataset.view = name;
-  for (const link of links) {
-    link.ariaCurrent = link.hash === `#/${name}` ? "page" : null;
-    if (link.ariaCurrent) byId("views").scrollLeft = link.offsetLeft - 40;
-  }
+  for (const each of links) each.ariaCurrent = each === link ? "page" : null;
+  byId("views").scrollLeft = link.offsetLeft - 40;
   const content = make("div");
   const query = `template[data-instead="${name}"][data-kinds~="${run.kind}"]`;
   const instead = /** @type {HTMLTemplateElement | null} */ (document.querySelector(query));
   if (instead) content.append(instead.content.cloneNode(true));
   const found = instead ? {} : ((await (await import(`./views/${name}.js`)).draw(content, run)) ?? {});
   if (mine !== shown) return void found.leave?.();
-  state.view = found;
+  view = found;
   main.replaceChildren(content);
 }
 
@@ -69,7 +64,7 @@ async function follow() {
   timer = window.setTimeout(follow, REFRESH);
   let news = "";
   try {
-    const now = await ask("api/run");
+    const now = await ask("run");
     const before = state.run;
     const isNew = now.version !== before?.version;
     if (isNew || now.state !== before?.state) {
@@ -79,11 +74,13 @@ async function follow() {
     if (isNew) {
       state.kept.clear();
       const y = window.scrollY;
-      if (!state.view.stays) await show(); // a view that stays holds what the user entered
+      if (!view.stays) await show(); // a view that stays holds what the user entered
       window.scrollTo(0, y);
     }
   } catch (error) {
-    const why = error instanceof Refused ? error.message : "The server has stopped: start cubicflow explore again.";
+    const { name, message } = /** @type {Error} */ (error);
+    const isLost = name === "TypeError"; // nobody has answered
+    const why = isLost ? "The server has stopped: start cubicflow explore again." : message;
     news = `The page shows an earlier state of the run. ${why}`;
   }
   if (news === state.news) return;

@@ -1,7 +1,5 @@
 // Small elements that all views use. Text is inserted as text: no string is ever parsed as HTML.
 
-/** @import { Column } from "./types" */
-
 /** Makes an element. Keys of `about` are attributes, `text`, or `on` and the name of an event.
  * @template {keyof HTMLElementTagNameMap} K @returns {HTMLElementTagNameMap[K]}
  * @param {K} tag @param {Record<string, any>} [about] @param {...(Node | string)} children */
@@ -49,12 +47,10 @@ export function empty(title, text) {
   return make("div", { class: "empty" }, make("h2", { text: title }), make("p", { text }));
 }
 
-/** Makes a card with a heading, words beside it, a body, and words below. @param {string} name @param {Node} body */
-export function card(name, body, text = "", title = text) {
-  const about = make("span", { class: "quiet small", text, title });
-  const words = make("p", { class: "quiet small" });
-  const head = make("header", {}, make("h3", { text: name, title: name }), about);
-  return { about, words, element: make("article", { class: "card" }, head, body, words) };
+/** Makes a card with a heading, and what is beside and below it. @param {string} name @param {...Node} content */
+export function card(name, beside, ...content) {
+  const head = make("header", {}, make("h3", { text: name, title: name }), beside);
+  return make("article", { class: "card" }, head, ...content);
 }
 
 /** @param {HTMLSelectElement} menu @param {[value: string, text: string][]} choices @param {any} value */
@@ -77,7 +73,7 @@ export function table(label, names, lines, kind = "") {
 }
 
 /** Writes the choices of the user into the address, so that a reloaded view has them again.
- * @param {string} view @param {Record<string, string>} choices */
+ * @param {string} view @param {string[][]} choices  names and texts */
 export function remember(view, choices) {
   const text = new URLSearchParams(choices).toString();
   history.replaceState(null, "", `#/${view}${text && `?${text}`}`);

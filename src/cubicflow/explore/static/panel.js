@@ -1,6 +1,5 @@
 // One of the two pictures of Pairs: points, the density of the model, and the brush.
 
-/** @import { Density, Shaped } from "./types" */
 /** @import { Selection } from "./selection.js" */
 import { range, ticksOf } from "./axis.js";
 import { labels } from "./chart.js";
@@ -12,17 +11,15 @@ const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDow
 export class Panel {
   /** @param {Selection} selection @param {string} title @param {Shaped} rows @param {string} colour */
   constructor(selection, title, rows, colour) {
-    const { content, frame, up, across, about, title: heading } = copy("panel");
     this.selection = selection;
     this.title = title;
     this.rows = rows;
     this.colour = colour;
-    this.element = content.firstElementChild;
-    this.parts = { frame, up, across, about };
+    this.parts = copy("panel");
+    this.parts.title.textContent = title;
     this.density = /** @type {Density | null} */ (null);
     this.scatter = new Scatter(title, () => this.paint(), { tabindex: 0 });
     this.brush = make("div", { class: "brush" });
-    heading.textContent = title;
   }
 
   /** Shows the chosen columns, without their density. */
@@ -47,8 +44,7 @@ export class Panel {
   /** Draws the brush, and the points inside and outside it. */
   mark() {
     const { x, y } = this.selection.brush ?? { x: [0, 0], y: [0, 0] };
-    const ends = { left: x[0], right: 1 - x[1], bottom: y[0], top: 1 - y[1] };
-    for (const [side, share] of Object.entries(ends)) this.brush.style[side] = `${100 * share}%`;
+    this.brush.style.inset = [1 - y[1], 1 - x[1], y[0], x[0]].map((share) => `${100 * share}%`).join(" ");
     this.brush.hidden = !this.selection.brush;
     this.scatter.repaint();
   }
@@ -69,23 +65,21 @@ export class Panel {
   /** Listens to the pointer and to arrow keys. @param {() => void} changed */
   listen(changed) {
     const { canvas } = this.scatter;
-    let start = /** @type {number[] | null} */ (null);
+    let start = [0, 0];
     const at = (event) => {
       const box = canvas.getBoundingClientRect();
       return [(event.clientX - box.left) / box.width, (box.bottom - event.clientY) / box.height];
     };
-    const on = (name, act) => canvas.addEventListener(name, act);
-    on("pointerdown", (event) => {
+    canvas.addEventListener("pointerdown", (event) => {
       start = at(event);
       canvas.setPointerCapture(event.pointerId);
     });
-    on("pointermove", (event) => {
-      if (!start) return;
+    canvas.addEventListener("pointermove", (event) => {
+      if (!canvas.hasPointerCapture(event.pointerId)) return;
       this.selection.drag(start, at(event));
       changed();
     });
-    for (const end of ["pointerup", "pointercancel"]) on(end, () => (start = null));
-    on("keydown", (event) => {
+    canvas.addEventListener("keydown", (event) => {
       if (!KEYS[event.key]) return;
       event.preventDefault();
       this.selection.move(KEYS[event.key]);

@@ -1,6 +1,5 @@
 // The question of What if: conditions on columns, their address, and the answers to the latest question. No drawing.
 
-/** @import { WhatIf, Sample } from "./types" */
 /** @import { Control } from "./controls.js" */
 import { post, working } from "./answers.js";
 import { latest } from "./page.js";
@@ -20,7 +19,7 @@ export class Question {
     this.controls = controls;
     this.show = show;
     this.leaving = new AbortController(); // ends the slow requests of an earlier question
-    this.ask = latest(() => this.answers());
+    this.ask = latest(() => this.answer());
   }
 
   conditions() {
@@ -28,16 +27,16 @@ export class Question {
     return Object.fromEntries(found.filter(([, condition]) => condition));
   }
 
+  /** Returns the conditions as names and texts of the address. */
   address() {
-    const set = this.controls.filter((control) => control.condition());
-    return Object.fromEntries(set.map((control) => [control.column.name, control.text()]));
+    return this.controls.flatMap((control) => control.texts().map((text) => [control.column.name, text]));
   }
 
   /** @param {URLSearchParams} address */
   read(address) {
     for (const control of this.controls) {
-      const text = address.get(control.column.name);
-      if (text !== null) control.read(text);
+      const texts = address.getAll(control.column.name);
+      if (texts.length) control.read(texts);
     }
   }
 
@@ -48,52 +47,33 @@ export class Question {
   }
 
   changed() {
-    this.leave();
+    this.leaving.abort();
     this.leaving = new AbortController();
     this.ask();
-    this.sample();
-  }
-
-  leave() {
-    this.leaving.abort();
+    this.later("sample", { n: SHOWN, seed: 0 }, this.show.rows, "sample");
   }
 
   /** Shows the answer of the server, also while the user moves on. If too few rows are behind the answer to the latest
    * question, asks for a better one. */
-  async answers() {
+  async answer() {
     const { signal } = this.leaving;
-    const conditions = this.conditions();
     try {
-      const found = await post("api/what-if", { conditions });
+      const found = await post("what-if", { conditions: this.conditions() });
       const isLast = !isRough(found) || signal.aborted;
       this.show.answer(found, isLast);
-      if (!isLast) this.refine(conditions, signal);
+      if (!isLast) this.later("what-if", { refine: true }, (better) => this.show.answer(better, true), "wrong");
     } catch (error) {
-      this.fail(error, signal);
+      if (!signal.aborted) this.show.failed(error, "wrong");
     }
   }
 
-  async refine(conditions, signal) {
-    if (!(await rested(signal))) return;
-    const found = post("api/what-if", { conditions, refine: true }, signal);
-    await found.then((better) => this.show.answer(better, true)).catch((error) => this.fail(error, signal));
-  }
-
-  async sample() {
+  /** Asks a slow question after a pause, and drops it when the user moves on.
+   * @param {string} name @param {object} about @param {(found: any) => void} show @param {string} part */
+  async later(name, about, show, part) {
     const { signal } = this.leaving;
-    if (!(await rested(signal))) return;
-    const found = post("api/sample", { conditions: this.conditions(), n: SHOWN, seed: 0 }, signal);
-    await found.then((rows) => this.show.rows(rows)).catch((error) => this.fail(error, signal, "sample"));
+    await working(new Promise((done) => setTimeout(done, PAUSE)));
+    if (signal.aborted) return;
+    const found = post(name, { conditions: this.conditions(), ...about }, signal);
+    await found.then(show).catch((error) => signal.aborted || this.show.failed(error, part));
   }
-
-  /** @param {unknown} error @param {AbortSignal} signal */
-  fail(error, signal, part = "wrong") {
-    if (!signal.aborted) this.show.failed(error, part);
-  }
-}
-
-/** Waits for a pause, and returns whether the question is still the latest. @param {AbortSignal} signal */
-async function rested(signal) {
-  await working(new Promise((done) => setTimeout(done, PAUSE)));
-  return !signal.aborted;
 }

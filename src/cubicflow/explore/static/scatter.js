@@ -17,26 +17,24 @@ export function recolour() {
   document.querySelectorAll("canvas").forEach((canvas) => canvas.dispatchEvent(new Event(RECOLOUR)));
 }
 
-/** @param {HTMLCanvasElement} canvas @param {CanvasRenderingContext2DSettings} [options] */
-function penOf(canvas, options) {
-  const pen = canvas.getContext("2d", options);
+/** @param {HTMLCanvasElement} canvas */
+function penOf(canvas) {
+  const pen = canvas.getContext("2d");
   if (!pen) throw new Error("the browser cannot draw on a canvas");
   return pen;
 }
 
 /** Returns red, green and blue of a colour of the stylesheet, 0 to 255. @param {string} name */
 export function ink(name) {
-  const pen = penOf(make("canvas"), { willReadFrequently: true });
-  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  pen.fillRect(0, 0, 1, 1);
-  return Array.from(pen.getImageData(0, 0, 1, 1).data.subarray(0, 3));
+  const colour = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map((start) => Number.parseInt(colour.slice(start, start + 2), 16));
 }
 
 /** A canvas as sharp as the screen. `paint` draws on it; it is called again for another size or colour scheme. */
 export class Scatter {
   /** @param {string} label @param {(scatter: Scatter) => void} paint @param {Record<string, any>} [about] */
   constructor(label, paint, about) {
-    this.canvas = make("canvas", { class: "plot", role: "img", "aria-label": label, ...about });
+    this.canvas = make("canvas", { role: "img", "aria-label": label, ...about });
     this.pen = penOf(this.canvas);
     this.paint = paint;
     this.width = this.height = 0;
@@ -58,22 +56,33 @@ export class Scatter {
    * @param {{alpha?: number, size?: number, only?: (i: number) => boolean}} [about] */
   points(count, place, inks, { alpha, size = 5, only } = {}) {
     const { pen, width, height } = this;
-    if (count > MANY && !only) {
-      pen.drawImage(cloud(count, place, inks), 0, 0, width, height);
-      return;
-    }
+    if (count > MANY && !only) return void pen.drawImage(cloud(count, place, inks), 0, 0, width, height);
     // Dots stay apart: their size falls with their number.
     const side = Math.min(size, Math.max(1.2, (0.32 * Math.min(width, height)) / Math.sqrt(count)));
+    const stride = inks.length === 3 ? 0 : 3;
     pen.globalAlpha = alpha ?? (side > 2 ? 0.85 : 0.6);
-    const single = inks.length === 3;
     pen.fillStyle = `rgb(${inks[0]},${inks[1]},${inks[2]})`;
     for (let i = 0; i < count; i += 1) {
       if (only && !only(i)) continue;
       const [u, v] = place(i);
-      if (!(u >= 0 && u <= 1 && v >= 0 && v <= 1)) continue;
-      if (!single) pen.fillStyle = `rgb(${inks[3 * i]},${inks[3 * i + 1]},${inks[3 * i + 2]})`;
+      if (!isInside(u, v)) continue;
+      if (stride) pen.fillStyle = `rgb(${inks[3 * i]},${inks[3 * i + 1]},${inks[3 * i + 2]})`;
       pen.fillRect(u * width - side / 2, (1 - v) * height - side / 2, side, side);
     }
+    pen.globalAlpha = 1;
+  }
+
+  /** Draws lines of `length` points each. @param {number} count @param {number} length @param {Place} place */
+  lines(count, length, place) {
+    const { pen, width, height } = this;
+    pen.globalAlpha = 0.4;
+    pen.strokeStyle = `rgb(${ink("--ink")})`;
+    pen.beginPath();
+    for (let i = 0; i < count * length; i += 1) {
+      const [u, v] = place(i);
+      pen[i % length ? "lineTo" : "moveTo"](u * width, (1 - v) * height);
+    }
+    pen.stroke();
     pen.globalAlpha = 1;
   }
 
@@ -85,13 +94,16 @@ export class Scatter {
   }
 }
 
+/** @param {number} u @param {number} v */
+const isInside = (u, v) => u >= 0 && u <= 1 && v >= 0 && v <= 1;
+
 /** Returns the colours (count, 3) of points by their places: a mixture of four colours, one for each corner.
  * @param {number} count @param {Place} place */
 export function inksByPlace(count, place) {
   const [leftLow, rightLow, leftHigh, rightHigh] = CORNERS.map(ink);
   const found = new Uint8ClampedArray(3 * count);
   for (let i = 0; i < count; i += 1) {
-    const [u, v] = place(i).map((share) => Math.min(1, Math.max(0, share)));
+    const [u, v] = place(i);
     for (let c = 0; c < 3; c += 1) {
       const low = leftLow[c] + u * (rightLow[c] - leftLow[c]);
       const high = leftHigh[c] + u * (rightHigh[c] - leftHigh[c]);
@@ -106,23 +118,20 @@ export function inksByPlace(count, place) {
 function cloud(count, place, inks) {
   const cells = Math.max(8, Math.min(MOST_CELLS, Math.round(Math.sqrt(count / PER_CELL))));
   const sums = new Float32Array(4 * cells * cells);
-  const single = inks.length === 3;
-  const add = (x, y, share, k) => {
-    const at = 4 * (Math.max(0, Math.min(cells - 1, y)) * cells + Math.max(0, Math.min(cells - 1, x)));
-    for (let c = 0; c < 3; c += 1) sums[at + c] += share * inks[k + c];
-    sums[at + 3] += share;
-  };
+  const stride = inks.length === 3 ? 0 : 3;
+  const nearest = (cell) => Math.max(0, Math.min(cells - 1, cell));
   for (let i = 0; i < count; i += 1) {
     const [u, v] = place(i);
-    if (!(u >= 0 && u <= 1 && v >= 0 && v <= 1)) continue;
+    if (!isInside(u, v)) continue;
     const [x, y] = [u * cells - 0.5, (1 - v) * cells - 0.5];
-    const [a, b] = [Math.floor(x), Math.floor(y)];
-    const [right, down] = [x - a, y - b];
-    const k = single ? 0 : 3 * i;
-    add(a, b, (1 - right) * (1 - down), k);
-    add(a + 1, b, right * (1 - down), k);
-    add(a, b + 1, (1 - right) * down, k);
-    add(a + 1, b + 1, right * down, k);
+    const [left, upper] = [Math.floor(x), Math.floor(y)];
+    for (let corner = 0; corner < 4; corner += 1) {
+      const [a, b] = [left + (corner & 1), upper + (corner >> 1)];
+      const share = (1 - Math.abs(x - a)) * (1 - Math.abs(y - b));
+      const at = 4 * (nearest(b) * cells + nearest(a));
+      for (let c = 0; c < 3; c += 1) sums[at + c] += share * inks[stride * i + c];
+      sums[at + 3] += share;
+    }
   }
   const top = (DARKEST * count) / (cells * cells);
   return pixels(cells, cells, (i) => {

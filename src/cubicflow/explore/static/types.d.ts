@@ -1,9 +1,23 @@
 // The answers of the server, which src/cubicflow/explore makes. This file is for tsc alone.
 
-export type Shaped = (Float32Array | Float64Array | Int32Array | Uint8Array) & { shape: number[] };
-export type Tick = [value: number, label: string];
+/** The answers to questions that have no other words in their address. */
+interface Answers {
+  run: Run;
+  columns: Columns;
+  data: Data;
+  points: Points;
+  training: Training;
+  score: Score;
+  layers: Layers;
+  "what-if": WhatIf;
+  sample: Sample;
+}
+type Answer<Name> = Name extends keyof Answers ? Answers[Name] : any;
 
-export interface Run {
+type Shaped = (Float32Array | Float64Array | Int32Array | Uint8Array) & { shape: number[] };
+type Tick = [value: number, label: string];
+
+interface Run {
   name: string;
   kind: "columns" | "flow" | "array" | "images";
   model: string;
@@ -15,7 +29,7 @@ export interface Run {
   version: string;
 }
 
-export interface Column {
+interface Column {
   name: string;
   kind: string;
   about: string;
@@ -34,68 +48,74 @@ export interface Column {
   usual?: string; // the usual value of a context column
 }
 
-export interface Columns {
+interface Columns {
   columns: Column[];
   given: Column[];
   ofData: boolean;
   others: { name: string; about: string }[];
   names: string[];
-  arrays: { masses: Shaped; quantiles: Shaped };
+  arrays: Masses;
 }
 
-export interface Data {
+/** A row for each column: the masses of its bins, the last of them of missing values, and its quantiles. */
+interface Masses {
+  masses: Shaped;
+  quantiles: Shaped;
+}
+
+interface Data {
   rows: number;
   notes: string[];
-  arrays: { masses: Shaped; quantiles: Shaped };
+  arrays: Masses;
 }
 
-export interface WhatIf {
+interface WhatIf {
   probability: number;
   isDensity: boolean;
   effectiveSize: number | null; // null for an exact answer
-  arrays: { masses: Shaped; errors: Shaped; quantiles: Shaped };
+  arrays: Masses & { errors: Shaped };
 }
 
-export interface Points {
+interface Points {
   notes: string[];
-  arrays: { model: Shaped; data?: Shaped };
+  arrays: { model: Shaped; data?: Shaped; bins: Shaped }; // places from 0 to 1, and the bins of the data or the model
 }
 
-export interface Density {
+interface Density {
   isExact: boolean;
   arrays: { density: Shaped };
 }
 
-export interface Training {
+interface Training {
   curves: [key: string, label: string][];
   arrays: Record<string, Shaped>;
 }
 
 type Mean = [mean: number, error: number];
-export interface Score {
+interface Score {
   verdict: string | null;
   parts: [name: string, rows: number, model: Mean, independent: Mean | null, gain: Mean | null][];
   warnings: string[];
   judgement: { verdict: string; lines: string[][] } | null;
 }
 
-export interface Layers {
+interface Layers {
   kind: "columns" | "flow" | "images" | "context";
   layers: { name: string; feature: number | null }[];
   steps: string[];
   names: string[];
   order: string[];
   context: string;
-  arrays: { x: Shaped; y: Shaped; path: Shaped; lines?: Shaped };
+  arrays: { x: Shaped; y: Shaped; path: Shaped; below: Shaped; lines?: Shaped };
 }
 
-export interface Sample {
+interface Sample {
   columns: string[];
   cells: string[][];
   notes: string[];
 }
 
-export interface ScoredRows {
+interface ScoredRows {
   rows: number;
   shown: number[]; // the numbers of the rows in cells, the least likely first, incomplete rows last
   columns: string[];

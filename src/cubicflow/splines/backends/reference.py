@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
-
-
-def default_for(device: torch.device) -> bool:
-    return True
 
 
 def unavailable() -> str | None:

@@ -8,7 +8,7 @@ question        all conditions and constraints together: sets, computed columns,
 strategies      rows that meet a question: all paths, weighted particles, or the rows of a sample
 pool            the same from rows that were drawn before
 answer          one column given conditions: masses, density, quantiles, each with its error
-marginals       the distributions of all columns given a question, in the bins of their axes
+all_columns     the distributions of all columns given a question, in the bins of their axes
 impute          filling the missing values of rows
 constraints     relations that hold in every row
 sample          rows that meet a question, keep constraints, or are drawn for given context
@@ -16,9 +16,9 @@ sample          rows that meet a question, keep constraints, or are drawn for gi
 
 from __future__ import annotations
 
+from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.conditions import Given, second_condition
 from cubicflow.tables.query.filled_table import FILLED, FilledTable, names_of_draws
-from cubicflow.tables.query.marginals import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.pool import Pool
 
 __all__ = [

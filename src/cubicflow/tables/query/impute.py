@@ -26,8 +26,8 @@ from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.model.coder import SetCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import checks_of, computed_columns, solved_columns
-from cubicflow.tables.query.walk import Computed, Particles, Walk
+from cubicflow.tables.query.sums import Computed, solved_columns
+from cubicflow.tables.query.walk import Particles, Walk
 from cubicflow.tables.schema.sets import Set
 from cubicflow.weights import systematic, weighted_quantiles
 
@@ -55,9 +55,8 @@ def fill_gaps(
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
-    walk = Walk(model, encoder, {}, present=True)
-    walk.computed = computed_columns(walk, constraints)
-    walk.checks, sums = checks_of(walk, constraints), solved_columns(walk, constraints)
+    walk = Walk(model, encoder, {}, present=True, constraints=constraints)
+    sums = solved_columns(walk)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
     first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)

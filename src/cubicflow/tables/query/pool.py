@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -28,7 +28,6 @@ from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy
-from cubicflow.tables.query.sums import checks_of, computed_columns
 from cubicflow.tables.query.walk import Walk, effective_size
 
 DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
@@ -65,9 +64,7 @@ class Pool(Strategy):
     size: int = 0
 
     def __post_init__(self) -> None:
-        self.walk = Walk(self.model, self.encoder, {}, self.context)
-        self.walk.computed = computed_columns(self.walk, self.constraints)
-        self._checked = replace(self.walk, checks=checks_of(self.walk, self.constraints))
+        self.walk = Walk(self.model, self.encoder, {}, self.context, constraints=self.constraints, drops=True)
         self._generator = torch.Generator().manual_seed(self.seed)
         numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
@@ -104,10 +101,6 @@ class Pool(Strategy):
     def y(self) -> Floats:
         """All rows, (N, D) in the model's order."""
         return self._y[: self.size]
-
-    def keeps(self, y: Floats) -> NDArray[np.bool_]:
-        """Return which rows (N, D) keep the constraints of the fit."""
-        return self._checked.keeps(y)
 
     def law(self, i: int, rows: NDArray[np.int64] | slice) -> Law:
         """Return the distributions from which column i of some rows was drawn."""

@@ -19,7 +19,7 @@ from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, context_values, read_conditions, texts_of
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import checks_of, computed_columns, out_of_reach
+from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.walk import Walk
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, some
@@ -50,9 +50,8 @@ class Question:
         self.context_values = context_values(self.conditions, encoder.schema)
         context, _ = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
-        self.walk = Walk(model, encoder, sets, None if context is None else context[0], present=complete)
-        self.walk.computed = computed_columns(self.walk, constraints)
-        self.walk.checks = checks_of(self.walk, constraints)
+        one = None if context is None else context[0]
+        self.walk = Walk(model, encoder, sets, one, present=complete, constraints=constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
                 raise TableError(
@@ -89,7 +88,7 @@ class Question:
     @property
     def is_impossible(self) -> bool:
         """Whether the ranges of the columns show that no row keeps the constraints."""
-        return out_of_reach(self.walk, self.constraints)
+        return out_of_reach(self.walk)
 
     # --- errors ---
 

@@ -22,7 +22,6 @@ from cubicflow.tables.query.constraints import (
 )
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, ask
-from cubicflow.tables.query.sums import computed_columns
 from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.table_error import TableError, some
 
@@ -55,8 +54,7 @@ def draw_rows(
         constraints: columns that are sums are computed; the rows may break other constraints.
         complete: whether every value is drawn given that it is present.
     """
-    walk = Walk(model, encoder, {}, context, present=complete)
-    walk.computed = computed_columns(walk, constraints)
+    walk = Walk(model, encoder, {}, context, present=complete, constraints=constraints, drops=True)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
         walk.step(rows, i, generator)

@@ -6,67 +6,72 @@ of each constraint. Sums are checked too: the last column may not hold the compu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
+from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
-from cubicflow.tables.query.walk import Check, Computed, Walk
+
+if TYPE_CHECKING:
+    from cubicflow.tables.query.walk import Walk
+
+Computed = Callable[[Floats], Floats]
+Check = Callable[[Floats, Floats | None], NDArray[np.bool_]]
 
 # how the sum of all rows must miss the bound, for no row to keep a comparison
 SIDES = {"=": ("above", "below"), "<": ("above",), "<=": ("above",), ">": ("below",), ">=": ("below",)}
 
 
-def computed_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Computed]:
+def computed_columns(walk: Walk) -> dict[int, Computed]:
     """Return, for the last column of every sum, a function that computes it from the plain numbers of earlier columns.
 
     The function returns inf where a value of the sum is missing, and -inf where the column cannot hold the result. Sums
     with dates, and sums with columns that are neither modelled nor constant, are left out.
     """
     found: dict[int, Computed] = {}
-    for constraint, modelled in _sums(walk, constraints):
+    for constraint, modelled in _sums(walk):
         found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
     return found
 
 
-def solved_columns(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, list[Computed]]:
-    """Return, for every column of the sums of :func:`computed_columns`, functions that compute it from the other
-    columns.
-    """
+def solved_columns(walk: Walk) -> dict[int, list[Computed]]:
+    """Return, for every column of these sums, functions that compute it from the other columns."""
     found: dict[int, list[Computed]] = {}
-    for constraint, modelled in _sums(walk, constraints):
+    for constraint, modelled in _sums(walk):
         for i in modelled:
             found.setdefault(i, []).append(_function(walk, constraint, i))
     return found
 
 
-def _sums(walk: Walk, constraints: Sequence[Constraint]) -> Iterator[tuple[LinearConstraint, list[int]]]:
+def _sums(walk: Walk) -> Iterator[tuple[LinearConstraint, list[int]]]:
     """Yield the sums that can be computed, with their columns in the model's order."""
-    for constraint in constraints:
+    schema, order = walk.encoder.schema, walk.encoder.order
+    for constraint in walk.constraints:
         if not isinstance(constraint, LinearConstraint) or constraint.relation != "=":
             continue
-        schema, order = walk.encoder.schema, walk.encoder.order
-        others = [name for name in constraint.names if name not in order]
         modelled = [order.index(name) for name in constraint.names if name in order]
+        others = [schema[name] for name in constraint.names if name not in order]
         has_dates = any(is_date(schema[name].arrow_type) for name in constraint.names)
-        if modelled and not has_dates and all(schema[name].role == "constant" for name in others):
+        if modelled and not has_dates and all(column.role == "constant" for column in others):
             yield constraint, modelled
 
 
-def checks_of(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Check]:
+def checks_of(walk: Walk) -> dict[int, Check]:
     """Return, for the last column of every constraint, a function that finds the rows which keep the constraint.
 
     A copy is always kept, so it needs no check.
     """
     order, groups = walk.encoder.order, dict[int, list[Constraint]]()
-    for constraint in constraints:
+    for constraint in walk.constraints:
         if not _is_copy(walk, constraint):
             last = max((order.index(name) for name in constraint.names if name in order), default=0)
             groups.setdefault(last, []).append(constraint)
@@ -74,22 +79,23 @@ def checks_of(walk: Walk, constraints: Sequence[Constraint]) -> dict[int, Check]
 
 
 def _check(walk: Walk, constraints: Sequence[Constraint]) -> Check:
-    schema, order = walk.encoder.schema, walk.encoder.order
-    names = {name for constraint in constraints for name in constraint.names}
-    places = {column.name: i for i, column in enumerate(schema.context)}
+    schema, names = walk.encoder.schema, {name for constraint in constraints for name in constraint.names}
 
     def keeps(y: Floats, context: Floats | None) -> NDArray[np.bool_]:
-        rows = {}
-        for name in names:
-            numbers = np.zeros(len(y))  # a constant has the number 0
-            if name in order:
-                numbers = y[:, order.index(name)]
-            elif context is not None and name in places:
-                numbers = context[:, places[name]]
-            rows[name] = with_gaps(schema[name], numbers)
+        rows = {name: with_gaps(schema[name], _numbers(walk, name, y, context)) for name in names}
         return kept_rows(constraints, pa.RecordBatch.from_pydict(rows), schema)
 
     return keeps
+
+
+def _numbers(walk: Walk, name: str, y: Floats, context: Floats | None = None) -> Floats:
+    """Return the plain numbers (N,) of a column in rows (N, D). A constant has the number 0."""
+    if name in walk.encoder.order:
+        return y[:, walk.encoder.order.index(name)]
+    column = walk.encoder.schema[name]
+    if column.role == "context" and context is not None:
+        return context[:, walk.encoder.schema.context.index(column)]
+    return np.zeros(len(y))
 
 
 def _is_copy(walk: Walk, constraint: Constraint) -> bool:
@@ -108,14 +114,11 @@ def _is_copy(walk: Walk, constraint: Constraint) -> bool:
 
 
 def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
-    column, cells, order = walk.columns[i], walk.coders[i].cells, walk.encoder.order
+    column, cells, schema = walk.columns[i], walk.coders[i].cells, walk.encoder.schema
 
     def compute(y: Floats) -> Floats:
-        values: Mapping[str, Floats] = {
-            name: _values(walk, name, y[:, order.index(name)] if name in order else np.zeros(len(y)))
-            for name in constraint.names
-            if name != column.name
-        }
+        others = (name for name in constraint.names if name != column.name)
+        values: Mapping[str, Floats] = {n: _values(schema[n], _numbers(walk, n, y)) for n in others}
         value = np.broadcast_to(constraint.solve(column.name, values), len(y))
         gap = np.isnan(value)
         value = np.where(gap, 0.0, value)
@@ -128,12 +131,12 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
     return compute
 
 
-def out_of_reach(walk: Walk, constraints: Sequence[Constraint]) -> bool:
+def out_of_reach(walk: Walk) -> bool:
     """Return whether the ranges of columns inside the sets of a walk show that every row breaks some comparison.
 
     For example, a + b = c has no row with a in 0..1, b in 0..1 and c > 5.
     """
-    for constraint in constraints:
+    for constraint in walk.constraints:
         if not isinstance(constraint, LinearConstraint):
             continue
         ranges = [_range(walk, name) for name in constraint.names]
@@ -153,7 +156,7 @@ def _range(walk: Walk, name: str) -> tuple[float, float] | None:
 
     A missing value keeps every constraint, and a circle has no order.
     """
-    column, order, y = walk.encoder.schema[name], walk.encoder.order, np.zeros(1)
+    column, order = walk.encoder.schema[name], walk.encoder.order
     if name in order:
         i = order.index(name)
         within = walk.set_of(i)
@@ -166,14 +169,12 @@ def _range(walk: Walk, name: str) -> tuple[float, float] | None:
         if isinstance(column, Levelled):
             codes = np.arange(float(len(column.levels)))
             y = codes[within.contains(codes)]
-    elif column.role == "context" and walk.context is not None:
-        y = np.atleast_2d(walk.context)[:, [each.name for each in walk.encoder.schema.context].index(name)]
-    values = _values(walk, name, y)
+    else:
+        y = _numbers(walk, name, np.empty((1, 0)), None if walk.context is None else np.atleast_2d(walk.context))
+    values = _values(column, y)
     return None if np.isnan(values).any() else (values.min(), values.max())
 
 
-def _values(walk: Walk, name: str, y: Floats) -> Floats:
+def _values(column: Column, y: Floats) -> Floats:
     """Return the values of plain numbers; NaN for a missing value."""
-    column = walk.encoder.schema[name]
-    gap = np.isnan(y)
-    return np.where(gap, np.nan, number_of(column, column.decode(np.where(gap, 0.0, y))))
+    return number_of(column, with_gaps(column, y))

@@ -14,7 +14,7 @@ has weight 1; the weight becomes 0 if the value is not in the set, or if the row
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,11 +30,10 @@ from cubicflow.tables.model.cells import CELL
 from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.network import Beginnings, ColumnsModel
+from cubicflow.tables.query.constraints import Constraint
+from cubicflow.tables.query.sums import Check, checks_of, computed_columns
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.usable_numbers import check_drawn
-
-Computed = Callable[[Floats], Floats]
-Check = Callable[[Floats, Floats | None], NDArray[np.bool_]]
 
 
 class Tilt(NamedTuple):
@@ -87,12 +86,10 @@ class Walk:
         sets: the sets, by the index of their columns in the model's order.
         tilts: the tilts of some columns, by the same index.
         context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
-        computed: functions that compute a column from earlier ones. They take plain numbers (N, D) in the model's
-            order, and return inf for rows in which the column must be drawn, -inf where no value keeps the sum.
-        checks: functions that return which rows keep the constraints whose last column is column i. They take plain
-            numbers (N, D) in the model's order, and those of the context columns (N, C). The weight of the other rows
-            becomes 0 at column i.
         present: whether every column is drawn given that it is not missing.
+        constraints: constraints that rows keep. Sums are computed.
+        drops: whether the caller drops rows that break a constraint. Otherwise, their weight becomes 0 at the last
+            column of the constraint.
     """
 
     model: ColumnsModel
@@ -100,9 +97,9 @@ class Walk:
     sets: Mapping[int, Set]
     context: Floats | None = None
     tilts: dict[int, Tilt] = field(default_factory=dict)
-    computed: Mapping[int, Computed] = field(default_factory=dict)
-    checks: Mapping[int, Check] = field(default_factory=dict)
     present: bool = False
+    constraints: Sequence[Constraint] = ()
+    drops: bool = False
     _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,6 +109,13 @@ class Walk:
         self.coders = [coder_of(column, self.encoder.cells[column.name]) for column in self.columns]
         self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
         self.places = [names.index(name) for name in order]  # index in the table's order of each column
+        self.computed = computed_columns(self)
+        self._kept_by = checks_of(self)
+
+    @property
+    def checks(self) -> Mapping[int, Check]:
+        """Functions that find the rows which keep the constraints, by the index of the last column of a constraint."""
+        return {} if self.drops else self._kept_by
 
     @property
     def last(self) -> int:
@@ -217,7 +221,7 @@ class Walk:
     def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
         """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
         kept, context = np.ones(len(y), np.bool_), self.start(len(y)).context
-        for i, check in self.checks.items():
+        for i, check in self._kept_by.items():
             if stop is None or i < stop:
                 kept &= check(y, context)
         return kept

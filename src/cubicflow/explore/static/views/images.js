@@ -1,6 +1,5 @@
 // Images: samples at a temperature, and a path from one sample to another through noise space.
 
-/** @import { Shaped } from "../types" */
 import { post } from "../answers.js";
 import { copy, failed, latest, make } from "../page.js";
 import { pixels } from "../scatter.js";
@@ -15,12 +14,12 @@ export async function draw(page) {
   let chosen = [0, 1]; // the ends of the path
   const path = latest(async () => {
     const [first, last] = chosen;
-    const found = post("api/path", { ...question, first, last, steps: STEPS });
+    const found = post("path", { ...question, first, last, steps: STEPS });
     const images = ({ arrays }) => Array.from({ length: STEPS }, (_, i) => paint(arrays.images, i));
     strip.replaceChildren(...(await found.then(images, (error) => [failed(error)])));
   });
   const samples = latest(async () => {
-    const found = post("api/images", { ...question, n: COUNT });
+    const found = post("images", { ...question, n: COUNT });
     const images = ({ arrays }) => buttons.forEach(({ canvas }, i) => paint(arrays.images, i, canvas));
     wrong.replaceChildren((await found.then(images, failed)) ?? "");
     await path();

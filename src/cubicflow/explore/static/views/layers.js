@@ -1,7 +1,6 @@
 // Layers: points on their way from data to noise, and the learned splines of each layer.
 
-/** @import { Layers } from "../types" */
-import { kept } from "../answers.js";
+import { kept, rowOf } from "../answers.js";
 import { curves } from "../chart.js";
 import { Flowing } from "../flowing.js";
 import { card, copy, empty, fill } from "../page.js";
@@ -9,71 +8,46 @@ import { Scatter } from "../scatter.js";
 
 const SECONDS = 1.6; // from one layer to the next
 const NAMED = 20; // column names in the text
-const AT_ONCE = 24; // splines that are drawn before the user asks for more
 
 /** @param {HTMLElement} page */
 export async function draw(page) {
-  /** @type {Layers} */
-  const found = await kept("api/layers");
+  const found = await kept("layers");
   if (found.kind === "context") {
     const text = "Its layers depend on the context of each row, so they are not drawn here.";
     return void page.append(empty("This flow has a context", text));
   }
-  if (found.kind === "columns")
-    return void page.append(splines(found, "Distribution functions", aboutFunctions(found)));
+  const view = copy(found.kind === "columns" ? "functions" : "splines");
+  view.grid.append(...splines(found));
+  if (found.kind === "columns") {
+    const { order, context } = found;
+    const more = order.length > NAMED ? `, and ${order.length - NAMED} more` : "";
+    view.order.textContent = order.slice(0, NAMED).join(", ") + more;
+    view.context.textContent = context && `All rows have one usual context: ${context}.`;
+    return void page.append(view.content);
+  }
   const { content, leave } = player(found);
-  const text = "For every layer, the feature with the most curved spline: input across, output up, for twelve rows.";
-  page.append(content, splines(found, "Learned splines", text));
+  page.append(content, view.content);
   return { leave };
 }
 
-/** @param {Layers} found */
-function aboutFunctions({ order, context }) {
-  const more = order.length > NAMED ? `, and ${order.length - NAMED} more` : "";
-  const words = [
-    `This model predicts the columns one after the other: ${order.slice(0, NAMED).join(", ")}${more}.`,
-    "For a column of numbers, it predicts the distribution function, given the columns before, as a cubic spline on the",
-    "column's own scale. Each line is one row. A straight diagonal means that the earlier columns do not matter for this",
-    "column.",
-  ];
-  if (context) words.push(`All rows have one usual context: ${context}.`);
-  return words.join(" ");
-}
-
-/** @param {Layers} found @param {string} heading @param {string} text */
-function splines(found, heading, text) {
-  const { content, title, lead, grid, more } = copy("splines");
-  [title.textContent, lead.textContent] = [heading, text];
-  const add = () => {
-    const first = grid.children.length;
-    grid.append(...found.layers.slice(first, first + AT_ONCE).map((_, i) => spline(found, first + i)));
-    if (grid.children.length === found.layers.length) more.remove();
-  };
-  more.addEventListener("click", add);
-  add();
-  if (!found.layers.length) grid.append("No column has a spline: all columns are lists of values.");
-  return content;
-}
-
-/** @param {Layers} found @param {number} i */
-function spline({ kind, layers, names, arrays }, i) {
-  const { x, y } = arrays;
-  const [, rows, points] = y.shape;
-  const input = kind === "columns" ? x : x.subarray(i * points, (i + 1) * points);
-  const output = y.subarray(i * rows * points, (i + 1) * rows * points);
-  const line = (_, r) => ({ x: input, y: output.subarray(r * points, (r + 1) * points), kind: "model thin" });
-  const ends = [input[0], input[points - 1]];
-  const bounds = [Math.min(...output), Math.max(...output)];
-  const { name, feature } = layers[i];
-  const text = feature === null ? name : `${name}: ${names[feature]}`;
-  const lines = [{ x: ends, y: ends, kind: "diagonal" }, ...Array.from({ length: rows }, line)];
-  return card(text, curves(lines, { x: ends, y: bounds, label: `splines of ${text}`, kind: "square" })).element;
+/** @param {Layers} found @returns {(Node | string)[]} */
+function splines({ kind, layers, names, arrays }) {
+  if (!layers.length) return ["No column has a spline: all columns are lists of values."];
+  return layers.map(({ name, feature }, i) => {
+    const x = kind === "columns" ? arrays.x : rowOf(arrays.x, i);
+    const [y, ends] = [rowOf(arrays.y, i), [x[0], x[x.length - 1]]];
+    const line = (_, r) => ({ x, y: y.subarray(r * x.length, (r + 1) * x.length), kind: "model thin" });
+    const lines = [{ x: ends, y: ends, kind: "diagonal" }, ...Array.from({ length: y.length / x.length }, line)];
+    const label = feature === null ? name : `${name}: ${names[feature]}`;
+    const bounds = [Math.min(...y), Math.max(...y)];
+    return card(label, "", curves(lines, { x: ends, y: bounds, label: `splines of ${label}`, kind: "square" }));
+  });
 }
 
 /** Returns the picture of points between data and noise, with its buttons. @param {Layers} found */
 function player(found) {
   const flowing = new Flowing(found);
-  const last = flowing.steps - 1;
+  const { last, chosen } = flowing;
   const { content, stage, play, back, next, choice, lines, status, slider, ...menus } = copy("player");
   const scatter = new Scatter("points on their way from data to noise", () => flowing.paint(scatter, lines.checked));
   let timer = 0;
@@ -107,12 +81,11 @@ function player(found) {
   next.addEventListener("click", () => moveTo(Math.floor(flowing.at) + 1));
   slider.addEventListener("input", () => moveTo(slider.value));
   lines.addEventListener("change", () => scatter.repaint());
-  ["x", "y"].forEach((name, axis) => {
-    const menu = menus[name];
-    fill(menu, Object.entries(found.names), flowing.chosen[axis]);
+  [menus.x, menus.y].forEach((menu, axis) => {
+    fill(menu, Object.entries(found.names), chosen[axis]);
     menu.hidden = flowing.features < 3;
     menu.addEventListener("change", () => {
-      flowing.choose(axis, Number(menu.value));
+      chosen[axis] = Number(menu.value);
       scatter.repaint();
     });
   });

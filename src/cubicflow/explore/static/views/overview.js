@@ -1,14 +1,11 @@
 // Overview: every column, data against model; the quality of the fit; the training curve.
 
-/** @import { Column, Columns, Data, Run, Score, Training } from "../types" */
-import { kept } from "../answers.js";
-import { quantilesOf, split } from "../axis.js";
-import { curves, picture } from "../chart.js";
-import { card, copy, failed, loading, make, number, percent, quiet, sentence, shownValue } from "../page.js";
-import { table, whole } from "../page.js";
+import { kept, rowOf } from "../answers.js";
+import { binsOf } from "../axis.js";
+import { ColumnCard, curves } from "../chart.js";
+import { copy, failed, loading, make, number, percent, quiet, sentence, shownValue, table, whole } from "../page.js";
 import { drawNotes } from "../state.js";
 
-const AT_ONCE = 24; // columns that are drawn before the user asks for more
 const KINDS = { loss: "loss", validation_loss: "model", validation_loss_averaged: "averaged" };
 
 /** @param {HTMLElement} page @param {Run} run */
@@ -17,77 +14,58 @@ export async function draw(page, run) {
   page.append(view.content);
   if (run.kind !== "images") await drawColumns(view).catch((error) => view.columns.append(failed(error)));
   else view.columns.remove();
-  part(view.score, drawScore, run);
-  part(view.training, drawTraining, run);
+  part(view.score, drawScore(run));
+  part(view.training, drawTraining());
 }
 
 /** Draws a part of the view. An error in one part leaves the others.
- * @param {HTMLElement} section @param {(run: Run) => Promise<(Node | string)[]>} work @param {Run} run */
-async function part(section, work, run) {
+ * @param {HTMLElement} section @param {Promise<(Node | string)[]>} content */
+async function part(section, content) {
   const wait = loading();
   section.append(wait);
-  wait.replaceWith(...(await work(run).catch((error) => [failed(error)])));
+  wait.replaceWith(...(await content.catch((error) => [failed(error)])));
 }
 
 /** @param {Record<string, any>} view */
-async function drawColumns({ columns: section, legend, grid, more }) {
-  /** @type {Columns} */
-  const about = await kept("api/columns");
+async function drawColumns({ columns: section, legend, grid }) {
+  const about = await kept("columns");
   const { columns, given } = about;
   if (given.length) legend.append(`The model has ${about.ofData ? "the contexts of the data" : "one usual context"}.`);
-  const model = split(columns, about.arrays.masses);
-  const cards = columns.map((column, i) => columnCard(column, model[i], quantilesOf(about, i)));
-  const add = () => {
-    grid.append(...cards.slice(grid.children.length, grid.children.length + AT_ONCE).map(({ element }) => element));
-    const left = cards.length - grid.children.length;
-    more.textContent = `Show ${Math.min(left, AT_ONCE)} more of ${left} columns`;
-    if (!left) more.remove();
-  };
-  more.addEventListener("click", add);
-  add();
+  const cards = columns.map((column) => new ColumnCard(column, 104));
+  const drawAll = (/** @type {Masses | null} */ data) =>
+    cards.forEach((card, i) => {
+      const [model, quantiles] = [rowOf(about.arrays.masses, i), rowOf(about.arrays.quantiles, i)];
+      const words = describe(card.column, model, quantiles[1], data ? rowOf(data.quantiles, i)[1] : NaN);
+      card.draw({ data: data && rowOf(data.masses, i), model, quantiles }, words);
+    });
+  drawAll(null);
+  grid.append(...cards.map(({ element }) => element));
   const context = "context: the model is conditional on this column";
   const others = [...given.map(({ name }) => ({ name, about: context })), ...about.others];
   if (others.length) section.append(quiet(`Not drawn: ${others.map((c) => `${c.name} (${c.about})`).join("; ")}`));
-  drawData(legend, columns, cards).catch((error) => section.append(failed(error)));
-}
-
-/** @param {HTMLElement} legend @param {Column[]} columns @param {ReturnType<typeof columnCard>[]} cards */
-async function drawData(legend, columns, cards) {
-  /** @type {Data} */
-  const found = await kept("api/data");
-  drawNotes(found.notes);
-  if (!found.rows) return;
-  legend.prepend(key("data", `data, ${whole(found.rows)} rows`));
-  const data = split(columns, found.arrays.masses);
-  cards.forEach((each, i) => each.draw(data[i], quantilesOf(found, i)[1]));
+  const drawData = (/** @type {Data} */ { rows, notes, arrays }) => {
+    drawNotes(notes);
+    if (!rows) return;
+    legend.prepend(key("data", `data, ${whole(rows)} rows`));
+    drawAll(arrays);
+  };
+  const wrong = (error) => section.append(failed(error));
+  kept("data").then(drawData).catch(wrong);
 }
 
 const key = (kind, text) => make("span", {}, make("span", { class: `key ${kind}` }), text);
 
-/** @param {Column} column @param {number[]} model @param {number[]} quantiles */
-function columnCard(column, model, quantiles) {
-  const drawn = picture(column);
-  const { element, words } = card(column.name, drawn.element, column.kind, column.about);
-  const draw = (data, ofData) => {
-    drawn.draw({ data, model, quantiles });
-    words.textContent = describe(column, model, quantiles[1], ofData);
-  };
-  draw(null, NaN);
-  return { element, draw };
-}
-
-/** @param {Column} column @param {number[]} model @param {number} median @param {number} ofData */
+/** @param {Column} column @param {ArrayLike<number>} model @param {number} median @param {number} ofData */
 function describe(column, model, median, ofData) {
   if (column.isList) return column.words > column.bars.length ? `${whole(column.words)} different values` : "";
-  const data = Number.isNaN(ofData) ? "" : `, data ${shownValue(column, ofData)}`;
-  const gap = column.hasGaps ? ` · missing ${percent(model[model.length - 1])}` : "";
-  return `median ${Number.isNaN(median) ? "–" : shownValue(column, median)}${data}${gap}`;
+  const [middle, data] = [median, ofData].map((value) => (Number.isNaN(value) ? "" : shownValue(column, value)));
+  const gap = column.hasGaps ? ` · missing ${percent(model[binsOf(column)])}` : "";
+  return `median ${middle || "–"}${data && `, data ${data}`}${gap}`;
 }
 
 /** @param {Run} run */
 async function drawScore({ kind, name, source }) {
-  /** @type {Score} */
-  const { verdict, parts, warnings, judgement } = await kept("api/score");
+  const { verdict, parts, warnings, judgement } = await kept("score");
   /** @type {Node[]} */
   const found = [make("p", { text: verdict ?? "There are no held-out rows to score." })];
   const [test, train] = ["test", "train"].map((wanted) => parts.find((part) => part[0] === wanted));
@@ -113,15 +91,10 @@ function fact(text, mean, error) {
 }
 
 async function drawTraining() {
-  /** @type {Training} */
-  const { curves: names, arrays } = await kept("api/training");
+  const { curves: names, arrays } = await kept("training");
   if (!names.length) return [make("p", { class: "quiet", text: "This run has no training metrics." })];
-  const lines = names.map(([name, label]) => ({
-    x: arrays[`${name}_steps`],
-    y: arrays[name],
-    kind: KINDS[name],
-    label,
-  }));
+  const line = ([name, label]) => ({ x: arrays[`${name}_steps`], y: arrays[name], kind: KINDS[name], label });
+  const lines = names.map(line);
   const losses = lines.flatMap((line) => [...line.y]).sort((a, b) => a - b);
   const [low, high] = [losses[0], losses[Math.floor(0.94 * (losses.length - 1))]]; // the first losses are left out
   const margin = 0.06 * (high - low) || 1;

@@ -1,6 +1,5 @@
 // Rows: drop a file or paste rows. Each row gets its score, its percentile, and the columns that make it unlikely.
 
-/** @import { Columns, ScoredRows } from "../types" */
 import { kept, post } from "../answers.js";
 import { copy, failed, loading, make, number, quiet, table, whole } from "../page.js";
 
@@ -11,12 +10,11 @@ const NO_PARTS =
 
 /** @param {HTMLElement} page */
 export async function draw(page) {
-  /** @type {Columns} */
-  const { names } = await kept("api/columns");
+  const { names } = await kept("columns");
   const { content, drop, file, text, paste, result } = copy("rows");
   const send = async (body, parameters) => {
     result.replaceChildren(loading("Scoring"));
-    const found = post(`api/score-rows?${new URLSearchParams(parameters)}`, body);
+    const found = post(`score-rows?${new URLSearchParams(parameters)}`, body);
     result.replaceChildren(...(await found.then(shown, (error) => [failed(error)])));
   };
   const sendFile = ([first]) => first && send(first, { name: first.name });

@@ -1,32 +1,33 @@
 // What if: the user sets any columns, and the page shows the conditional densities of all other columns.
 
-/** @import { Column, Columns, Run, WhatIf } from "../types" */
-import { kept } from "../answers.js";
-import { quantilesOf, split } from "../axis.js";
-import { inWords, picture } from "../chart.js";
+import { kept, rowOf } from "../answers.js";
+import { binsOf } from "../axis.js";
+import { ColumnCard, inWords } from "../chart.js";
 import { Control } from "../controls.js";
-import { card, copy, failed, make, number, percent, quiet, remember, remembered, sentence } from "../page.js";
-import { table, whole } from "../page.js";
+import { copy, failed, make, number, percent, quiet, remember, remembered, sentence, table, whole } from "../page.js";
 import { isRough, Question } from "../question.js";
 
 const MOST = 48; // columns that are drawn
 
 /** @param {HTMLElement} page @param {Run} run */
 export async function draw(page, run) {
-  /** @type {Columns} */
-  const about = await kept("api/columns");
-  const { columns, given } = about;
-  const [view, usual] = [copy("what-if"), split(columns, about.arrays.masses)];
+  const { columns, given, ofData, arrays } = await kept("columns");
+  const view = copy("what-if");
   const controls = [...given, ...columns].map((column) => new Control(column, () => changed()));
-  const cards = columns.slice(0, MOST).map((column, i) => columnCard(column, usual[i], controls[given.length + i]));
-  cards.forEach((each, i) => each.draw(usual[i], null, quantilesOf(about, i)));
-
+  const cards = columns.slice(0, MOST).map((column) => new ColumnCard(column, 90));
+  /** @param {Masses & {errors?: Shaped}} found */
+  const drawAll = ({ masses, errors, quantiles }) => {
+    cards.forEach((card, i) => {
+      const [data, model] = [arrays.masses, masses].map((all) => rowOf(all, i));
+      const picture = { data, model, errors: errors && rowOf(errors, i), quantiles: rowOf(quantiles, i) };
+      drawCard(card, picture, controls[given.length + i]);
+    });
+  };
   const question = new Question(controls, {
     answer(found, isLast) {
       view.wrong.replaceChildren();
       view.grid.classList.remove("busy");
-      const [masses, errors] = [split(columns, found.arrays.masses), split(columns, found.arrays.errors)];
-      cards.forEach((each, i) => each.draw(masses[i], errors[i], quantilesOf(found, i)));
+      drawAll(found.arrays);
       view.status.replaceChildren(gauge(found), summary(found, controls, given.length), isLast ? "" : " · refining …");
     },
     rows(found) {
@@ -51,31 +52,27 @@ export async function draw(page, run) {
     for (const control of controls) control.set("any");
     changed();
   });
-  const contexts = about.ofData ? "in all contexts of the data" : "in the usual context";
+  const contexts = ofData ? "in all contexts of the data" : "in the usual context";
   view.behind.textContent = given.length ? contexts : "without conditions";
   view.conditions.append(...controls.map(({ element }) => element));
   view.grid.append(...cards.map(({ element }) => element));
   page.append(view.content);
+  drawAll(arrays);
   question.read(remembered());
   changed();
-  return { leave: () => question.leave() };
+  return { leave: () => question.leaving.abort() };
 }
 
-/** @param {Column} column @param {number[]} data @param {Control} control */
-function columnCard(column, data, control) {
-  const drawn = picture(column, { height: 90 });
-  const { element, about, words } = card(column.name, drawn.element);
-  const draw = (model, errors, quantiles) => {
-    const condition = control.condition();
-    element.classList.toggle("given-card", Boolean(condition));
-    about.textContent = condition && control.inWords();
-    drawn.draw({ data, model, errors, quantiles });
-    const missing = model[model.length - 1];
-    const gap = column.hasGaps && missing > 0.0005 ? ` · missing ${percent(missing)}` : "";
-    const isFixed = column.isList || condition?.is !== undefined;
-    words.textContent = isFixed ? "" : `${inWords(column, quantiles)}${gap}`;
-  };
-  return { element, draw };
+/** @param {ColumnCard} card @param {import("../chart.js").Picture} picture @param {Control} control */
+function drawCard(card, picture, control) {
+  const { column, element, about } = card;
+  const condition = control.condition();
+  element.classList.toggle("given-card", Boolean(condition));
+  about.textContent = condition && control.inWords();
+  const missing = picture.model?.[binsOf(column)] ?? 0;
+  const gap = column.hasGaps && missing > 0.0005 ? ` · missing ${percent(missing)}` : "";
+  const isFixed = column.isList || condition?.is !== undefined;
+  card.draw(picture, isFixed ? "" : `${inWords(column, picture.quantiles)}${gap}`);
 }
 
 /** @param {WhatIf} answer */

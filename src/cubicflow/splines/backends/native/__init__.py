@@ -23,10 +23,6 @@ from cubicflow.splines.families import find_family
 from cubicflow.splines.spec import SplineSpec
 
 
-def default_for(device: torch.device) -> bool:
-    return device.type == "cpu"
-
-
 @calls.compile_time_constant
 def unavailable() -> str | None:
     library = load()

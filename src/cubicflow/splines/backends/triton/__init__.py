@@ -36,10 +36,6 @@ MAX_BINS = 256
 _NO_DEVICE = "there is no CUDA device; set TRITON_INTERPRET=1 to run the kernels, slowly, in Triton's interpreter"
 
 
-def default_for(device: torch.device) -> bool:
-    return device.type == "cuda"  # the interpreter takes CPU tensors, but it is for tests only
-
-
 @calls.compile_time_constant
 def unavailable() -> str | None:
     return _unavailable()
