@@ -13,7 +13,6 @@ from torch.distributions import constraints
 
 from cubicflow.transforms.transform import Transform, check_ends, check_features, is_unbounded
 
-
 Interval = tuple[float, float]
 
 
