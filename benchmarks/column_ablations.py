@@ -45,10 +45,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from benchmarks import any_order
 from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.fitting import suited_columns, suited_columns_model, suited_columns_training
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells
-from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.columns import ModelOfColumns, suited_columns, suited_columns_model
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
@@ -216,7 +215,7 @@ def run_cell(table: str, change: Change, data: Path, device: str, most_steps: in
     for division in range(source.divisions):
         train, validation = numbers[fold != division], numbers[fold == division]
         encoder = changed(CellEncoder.learn(schema, train, None, None), change)
-        config = {**suited_columns_training(len(train)), "device": device, "seed": seed}
+        config = {**ModelOfColumns.suited_training(len(train)), "device": device, "seed": seed}
         steps = min(config["steps"], source.most_steps, most_steps or source.most_steps)
         config |= {"steps": steps, "validate_every": max(steps // VALIDATIONS, 1), "patience": 0}
         began = time.process_time()
@@ -229,7 +228,7 @@ def run_cell(table: str, change: Change, data: Path, device: str, most_steps: in
         if change == RANDOM_ORDERS:
             scores = any_order.log_probability(result.flow, encoder, validation)
         else:
-            scores = score_rows(result.flow, encoder, Numbers(validation, None, None)).log_p
+            scores = ModelOfColumns(encoder, result.flow).score(Numbers(validation, None, None)).log_p
         divisions.append(
             {
                 "training_rows": len(train),

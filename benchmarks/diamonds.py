@@ -28,9 +28,8 @@ from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
 from cubicflow.tables import Split, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.fitting import SUITED_TRAINING, suited_flow
-from cubicflow.tables.model.flow_encoder import FlowEncoder
-from cubicflow.tables.table_rows import load_parts
+from cubicflow.tables.model.flow import SUITED_TRAINING, FlowEncoder, suited_flow
+from cubicflow.tables.table_rows import load_numbers
 from cubicflow.training import TrainingConfig, fit
 
 WORDS = ("cut", "color", "clarity")
@@ -43,12 +42,12 @@ def against_mixtures(path: Path) -> list[str]:
     table = open_table(path)
     found = infer(table, TableOptions(drop=WORDS))
     encoder = FlowEncoder(found.schema)
-    parts = load_parts(found.table, encoder, Split(), "error", found.rows)
+    rows, parts = load_numbers(found.table, found.schema, Split(), "error", found.rows)
     generator = np.random.default_rng(0)
     steps = np.array([column.axis_step for column in encoder.columns])
     x, values, log_dets = [], [], []
     for part in parts:
-        y = part.plain(0, part.num_rows).y
+        y = rows[part.numpy()]
         noise = encoder.noise(len(y), generator)
         assert noise is not None  # every column has steps
         encoded, log_det = encoder.to_flow(y, noise)

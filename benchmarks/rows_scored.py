@@ -15,14 +15,13 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import torch
 
 from cubicflow.tables import FittedTable, Split, TableOptions, infer
-from cubicflow.tables.fitting import PHRASES, suited_columns_model, suited_flow
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.fitted import MODELS
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema.usable_rows import Missing
@@ -36,11 +35,12 @@ def untrained(rows: pa.Table) -> dict[str, FittedTable]:
     """Return an untrained model of each kind for a table."""
     schema = infer(in_memory(rows), TableOptions(missing=Missing.MODEL)).schema
     y = PlainRows(schema).read(rows.combine_chunks().to_batches()[0]).y
-    cells = CellEncoder.learn(schema, y, None, None)
-    about = schema, Split(), Missing.ERROR, "", "", dict[str, int](), None
-    columns = suited_columns_model(cells, y, 0, {}).eval()
-    flow = suited_flow(FlowEncoder(schema), len(y), 0, {}).eval()
-    return {"columns": FittedTable(columns, *about, cells), "flow": FittedTable(flow, *about)}
+    found = {}
+    for name, kind in MODELS.items():
+        model = kind.learn(schema, y, np.arange(len(y)), 0, {})
+        model.network.eval()
+        found[name] = FittedTable(model, Split(), Missing.ERROR, "", "", {})
+    return found
 
 
 def seconds(fitted: FittedTable, rows: pa.Table) -> float:
@@ -72,7 +72,10 @@ def main() -> None:
         "",
         "| | rows per second | relative to the flow |",
         "|---|---|---|",
-        *(f"| {PHRASES[model]} | {speed:,.0f} | {speed / speeds['flow']:.1f} |" for model, speed in speeds.items()),
+        *(
+            f"| {MODELS[model].phrase} | {speed:,.0f} | {speed / speeds['flow']:.1f} |"
+            for model, speed in speeds.items()
+        ),
     ]
     print("\n".join(lines))
     RESULTS.write_text("\n".join(lines) + "\n")

@@ -48,7 +48,7 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "relu inside the product": ("side_stream", "_addmm_activation", None),
     "fused norms": ("side_stream", "FastProducts.add_norm", PLAIN),
     "attention of one query": ("side_stream", "FastProducts.attention", PLAIN),
-    "replayed pieces": ("replayed_chunks", "FastChunks.repeated", PLAIN),
+    "replayed pieces": ("capture", "FastChunks.repeated", PLAIN),
     "cached launches of Triton": ("eager_fast_path", "FastCalls.launch", PLAIN),
     "no autograd where nothing is derived": ("eager_fast_path", "FastCalls.needs_no_grad", PLAIN),
     "no dispatcher where nobody looks": ("eager_fast_path", "FastCalls.plain_eager", PLAIN),

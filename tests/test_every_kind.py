@@ -33,7 +33,7 @@ from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.plain_rows import Numbers, plain_numbers, with_gaps
 
 DRAWN = 20_000
@@ -124,7 +124,7 @@ def command(*arguments: object) -> None:
 def test_the_table_has_every_kind(kinds: Fitted) -> None:
     columns = {column.name: column.kind for column in kinds.run.schema.columns}
     assert columns == COLUMNS
-    cells = kinds.run.needed_cells
+    cells = kinds.run.model.laws().encoder
     assert [(rule.determinant, rule.dependent) for rule in cells.rules] == [("town", "county")]
     assert [each.text for each in kinds.run.constraints] == ["height = height_again"]
     assert {name for name, each in cells.cells.items() if each.gaps} == {"finder", "girth"}
@@ -144,7 +144,7 @@ def test_the_commands_score_as_python_does(fitted: Fitted, tmp_path: Path) -> No
     score_files(fitted.path, str(tmp_path / "rows.parquet"), str(tmp_path / "blocks"), block_rows=97)
     blocks = parquet.read_table(tmp_path / "blocks")["log_likelihood"].to_numpy()
     # A flow computes in float32, and products of another number of rows round differently.
-    np.testing.assert_allclose(blocks, expected, rtol=1e-9 if fitted.run.cells is not None else 1e-6)
+    np.testing.assert_allclose(blocks, expected, rtol=1e-9 if fitted.run.model.has_laws else 1e-6)
     scored = evaluate_files(fitted.path, str(tmp_path / "rows.parquet"), block_rows=97).scored
     assert scored.whole.model.mean == pytest.approx(expected.mean(), rel=1e-6)
 
@@ -229,7 +229,7 @@ def test_rows_under_a_condition_meet_it(condition: str, kinds: Fitted, drawn: pd
 
 def double(run: FittedTable) -> FittedTable:
     """Return the run with float64 weights."""
-    return replace(run, flow=deepcopy(run.flow).double())
+    return replace(run, model=run.model.with_network(deepcopy(run.flow).double()))
 
 
 def values_of(rows: pa.Table, row: int) -> dict[str, object]:
@@ -238,11 +238,11 @@ def values_of(rows: pa.Table, row: int) -> dict[str, object]:
 
 def test_the_distribution_given_all_earlier_columns_is_the_score(kinds: Fitted) -> None:
     """The score of a column, ``conditional`` given the earlier columns, and the graph to export are one number."""
-    run, cells = double(kinds.run), kinds.run.needed_cells
+    run, cells = double(kinds.run), kinds.run.model.laws().encoder
     frame = kinds.rows.to_pandas()
     rows = [int(np.flatnonzero(mask)[0]) for mask in (frame["girth"].isna(), frame["rain"] == 0, frame["rain"] > 0)]
     numbers = run.encoder.read(kinds.rows.take(rows).combine_chunks().to_batches()[0])
-    scores = score_rows(run.flow, cells, numbers).terms
+    scores = ModelOfColumns(cells, run.flow).score(numbers).terms
     graph = graph_of(run.flow, sampler=False, precision="float64").module
     with torch.no_grad():
         exported = graph(torch.from_numpy(cells.inputs(numbers.y)))[1].numpy()
@@ -270,7 +270,7 @@ def test_the_distribution_given_all_earlier_columns_is_the_score(kinds: Fitted) 
 
 def all_values(kinds: Fitted, name: str) -> np.ndarray:
     """Return the plain numbers of all values of a column of words or of steps, and NaN if it can be missing."""
-    column, own = kinds.run.schema[name], kinds.run.needed_cells.cells[name]
+    column, own = kinds.run.schema[name], kinds.run.model.laws().encoder.cells[name]
     if COLUMNS[name] in ("categorical", "boolean", "levels"):
         y = np.arange(float(len(column.labels)))
     elif column.is_circle:
@@ -289,13 +289,13 @@ def scores_of(kinds: Fitted, row: int, changed: dict[str, np.ndarray]) -> np.nda
 
     The columns that others determine have weight 1 if the row keeps their value, else 0.
     """
-    run, cells = double(kinds.run), kinds.run.needed_cells
+    run, cells = double(kinds.run), kinds.run.model.laws().encoder
     numbers = run.encoder.read(kinds.rows.take([row]).combine_chunks().to_batches()[0])
     names = [column.name for column in run.schema.model]
     rows = np.repeat(numbers.y, len(next(iter(changed.values()))), axis=0)
     for name, y in changed.items():
         rows[:, names.index(name)] = y
-    terms = score_rows(run.flow, cells, Numbers(rows, None, None)).terms
+    terms = ModelOfColumns(cells, run.flow).score(Numbers(rows, None, None)).terms
     determined = [cells.order.index(each) for each in ("county", "height_again")]
     (rule,) = cells.rules
     county = rule.apply(rows[:, names.index("town")], np.full(len(rows), np.inf))
@@ -460,8 +460,13 @@ def service(fitted: Fitted, folder: Path, *, sampler: bool = False) -> Service:
 
 
 def test_the_exported_graph_scores_as_the_model_does(fitted: Fitted, tmp_path: Path) -> None:
-    found = service(fitted, tmp_path).score(raw(fitted.rows.drop_columns(["planet"] if fitted.run.cells else [])))
-    expected, tolerance = fitted.run.score(fitted.rows), 1e-12 if fitted.run.cells else 1e-5  # a flow is in float32
+    found = service(fitted, tmp_path).score(
+        raw(fitted.rows.drop_columns(["planet"] if fitted.run.model.has_laws else []))
+    )
+    expected, tolerance = (
+        fitted.run.score(fitted.rows),
+        1e-12 if fitted.run.model.has_laws else 1e-5,
+    )  # a flow is in float32
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -479,7 +484,7 @@ def test_the_traced_graph_scores_as_the_model_does(kinds: Fitted, tmp_path: Path
 def test_the_exported_sampler_draws_what_the_model_draws(kinds: Fitted, tmp_path: Path) -> None:
     """Shares of drawn values of the circles agree with the masses that ``conditional`` computes."""
     drawn = 4000
-    rng, columns = np.random.default_rng(0), len(kinds.run.needed_cells.order)
+    rng, columns = np.random.default_rng(0), len(kinds.run.model.laws().encoder.order)
     found = service(kinds, tmp_path, sampler=True).drawn(rng.random((drawn, 2 * columns)), rng.random((drawn, columns)))
     for name, sets in {"hour": (6, 12, 18), "wind": (90.0, 180.0, 270.0), "angle": (-2.0, 0.0, 2.0)}.items():
         column = next(each for each in kinds.run.schema.model if each.name == name)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.accel.captured_step import CapturedValidation, FastStepHook
+from cubicflow.accel.capture import Captured
+from cubicflow.accel.captured_step import FastStepHook, captured_validation
 from cubicflow.data.rows import TensorRows
 from cubicflow.nets.rng import current_generator
 from cubicflow.training import TrainingConfig, fit, one_pass
@@ -46,7 +47,7 @@ def captures(monkeypatch, request):
 
     if request.node.callspec.params.get("device", "cpu") == "cpu":
         monkeypatch.setattr("cubicflow.accel.capture.capture", capture)
-        monkeypatch.setattr("cubicflow.accel.captured_step.random_numbers_kept", own_generator_kept)
+        monkeypatch.setattr("cubicflow.accel.capture.random_numbers_kept", own_generator_kept)
     return made
 
 
@@ -93,7 +94,7 @@ def test_captured_sums_are_the_plain_ones_for_all_weights_of_a_run(case, device,
     validation = Validation(state, TensorRows(*parts).on(torch.device(device)), pytest.fail)
     validation.batch_rows = 30  # batches of 30, 30, 30 and 10 rows
     step.initialise(validation.first_batch())
-    plain, captured = step.validation_sums, CapturedValidation(step, pytest.fail)
+    plain, captured = step.validation_sums, captured_validation(step, pytest.fail)
     for _ in range(3):
         found = []
         for validation.sums in (plain, captured):
@@ -115,7 +116,7 @@ def test_only_two_shapes_are_captured(device, captures):
     step = Step(
         cf.flows.tabular(2), negative_log_likelihood, TrainingConfig(), Processes(torch.device(device)), mean_weight=1.0
     )
-    captured = CapturedValidation(step, pytest.fail)
+    captured = captured_validation(step, pytest.fail)
     for rows in (5, 6, 7, 5, 6, 7, 7):
         batch = next(TensorRows(torch.ones(rows, 2)).in_order(rows))
         assert torch.equal(captured(batch), step.validation_sums(batch))
@@ -127,12 +128,12 @@ def test_a_capture_that_fails_is_told_once_and_validation_goes_on(monkeypatch):
         raise RuntimeError("out of memory\nwith details")
 
     monkeypatch.setattr("cubicflow.accel.capture.capture", no_capture)
-    monkeypatch.setattr("cubicflow.accel.captured_step.random_numbers_kept", lambda _: nullcontext())
+    monkeypatch.setattr("cubicflow.accel.capture.random_numbers_kept", lambda _: nullcontext())
     step = Step(
         cf.flows.tabular(2), negative_log_likelihood, TrainingConfig(), Processes(torch.device("cpu")), mean_weight=1.0
     )
     said = []
-    captured = CapturedValidation(step, said.append)
+    captured = captured_validation(step, said.append)
     batch = next(TensorRows(torch.ones(5, 2)).in_order(5))
     assert [captured(batch).tolist() for _ in range(4)] == [step.validation_sums(batch).tolist()] * 4
     assert said == ["validation is slower, because it is not captured: out of memory"]
@@ -149,8 +150,8 @@ def test_a_fit_validates_by_graphs_with_the_same_losses(monkeypatch):
         flow = cf.flows.tabular(3, num_layers=2, hidden_features=16, dropout=0.1)
         with monkeypatch.context() as patch:
             if captured:
-                init = CapturedValidation.__init__
-                patch.setattr(CapturedValidation, "__init__", lambda self, *a: (init(self, *a), made.append(self))[0])
+                init = Captured.__init__
+                patch.setattr(Captured, "__init__", lambda self, *a: (init(self, *a), made.append(self))[0])
             else:
                 patch.setattr(FastStepHook, "prepared_validation", lambda _, step, __: step.validation_sums)
             settings = {"steps": 20, "validate_every": 5, "batch_size": 64, "device": "cuda", "progress": False}

@@ -44,7 +44,7 @@ def test_the_axis_of_a_circle_is_one_turn(
 
 
 def test_bins_of_many_steps_end_at_the_turn(subject: ColumnsSubject) -> None:
-    hour = next(column for column in subject.encoder.columns if column.name == "hour")
+    hour = next(column for column in subject.model.encoder.columns if column.name == "hour")
     finer = replace(hour, grid=replace(hour.grid, count=97))
     edges = axis_of(finer, np.arange(97.0)).edges
     assert (edges[0], edges[-1], edges[1]) == (0, 97, 3)
@@ -82,7 +82,7 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSu
     found = subject.answer({})
     y = pool.y
     rows = y[:4096]
-    i = pool.encoder.order.index("wind")
+    i = pool.model.order.index("wind")
     begun = pool.walk.begun(rows, i)
     law = pool.walk.law(i, begun)
     exact = law.masses(law.coder.of(shown(subject, "wind").sets)).mean(0)
@@ -99,7 +99,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     pool = run.subject.pool()
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
-        i = pool.encoder.order.index(name)
+        i = pool.model.order.index(name)
         params, closed = pool.law(i, slice(ROWS)).params, pool.walk.coders[i].cells.closed
         masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
         curves = arrays["y"][names.index(name)]

@@ -155,13 +155,12 @@ def test_rows_of_a_flow_have_the_context_that_was_asked_for(served: Serve, flow_
 
 def test_columns_that_determine_one_another(served: Serve, ruled_run: Path, tab: Tab) -> None:
     fitted = FittedTable.load(ruled_run)
-    assert fitted.cells is not None
-    assert fitted.cells.rules
+    assert fitted.model.laws().encoder.rules
     frame = pd.read_csv(ruled_run.parent / "table.csv")
     truth = all_rows(frame, ruled_run)
     shown = tab.open(served(ruled_run), "what-if?capital=Berlin&capital=Paris")
     # Scores leave a small probability for rows that break the rule. Drawn rows never break it, so they have all of it.
-    determinant = fitted.cells.rules[0].determinant
+    determinant = fitted.model.laws().encoder.rules[0].determinant
     truth["p"] = truth.groupby(["age", determinant])["p"].transform("sum")
     given = truth[(truth["country"].map(CAPITALS) == truth["capital"]) & truth["capital"].isin(["Berlin", "Paris"])]
     for name in frame.columns:

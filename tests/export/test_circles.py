@@ -19,7 +19,7 @@ from .runtimes import runtime
 
 def next_cells(fitted: FittedTable, rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return cells of drawn rows, noise, and the outcomes and places that the exported module draws from them."""
-    encoder, model = fitted.needed_cells, fitted.flow
+    encoder, model = fitted.model.laws().encoder, fitted.flow
     drawn = fitted.sample(rows, seed=0)
     cells = torch.from_numpy(encoder.inputs(encoder.read(drawn.combine_chunks().to_batches()[0]).y))
     noise = torch.rand(rows, 2 * len(model.outcomes), generator=torch.Generator().manual_seed(0), dtype=torch.float64)

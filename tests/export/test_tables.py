@@ -58,7 +58,10 @@ def columns_error(fitted: FittedTable, table: pa.Table) -> np.ndarray:
     """Return the error of eager float32 for each row of a model of columns: from rounded cells and from the model
     itself.
     """
-    encoder, numbers = fitted.needed_cells, fitted.needed_cells.read(table.combine_chunks().to_batches()[0])
+    encoder, numbers = (
+        fitted.model.laws().encoder,
+        fitted.model.laws().encoder.read(table.combine_chunks().to_batches()[0]),
+    )
     cells = torch.from_numpy(encoder.inputs(numbers.y))
     single, double = deepcopy(fitted.flow).float(), deepcopy(fitted.flow).double()
 
@@ -107,8 +110,8 @@ def test_raw_rows_in_float32(mixed_run: Path, tmp_path: Path) -> None:
     for number in ROWS:
         rows = with_unseen_values(new_rows(number, seed=number))
         check_float32(service.score(raw(rows)), fitted.score(rows), columns_error(fitted, rows))
-    numbers = fitted.needed_cells.read(rows.combine_chunks().to_batches()[0])
-    cells = torch.from_numpy(fitted.needed_cells.inputs(numbers.y)).float()
+    numbers = fitted.model.laws().encoder.read(rows.combine_chunks().to_batches()[0])
+    cells = torch.from_numpy(fitted.model.laws().encoder.inputs(numbers.y)).float()
     with torch.no_grad():
         eager = deepcopy(fitted.flow).float().conditionals(cells).sum(1).numpy()
         terms = deepcopy(fitted.flow).double().conditionals(cells.double()).numpy()
@@ -132,7 +135,7 @@ def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
     noise, draws = np.concatenate(numbers[::2], axis=1), np.concatenate(numbers[1::2], axis=1)
     found = service.drawn(noise.astype(np.float32), draws)
     generator = torch.Generator().manual_seed(7)
-    expected = fitted._draw(number, None, generator)
+    expected = fitted.draw(number, None, generator)
     names = [column.name for column in fitted.schema.model]
     agree = np.ones(number, bool)
     for i, name in enumerate(names):

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
-from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.masses import bins_of
 from cubicflow.tables.model.plain_rows import Numbers
@@ -65,8 +65,8 @@ class Rows:
     """Drawn rows of the table, and the laws of a column given the earlier columns of these rows."""
 
     def __init__(self, fitted: FittedTable, rows: int = 2) -> None:
-        self.fitted, self.encoder, self.model = fitted, fitted.needed_cells, fitted.flow
-        self.walk = Walk(self.model, self.encoder, {})
+        self.fitted, self.encoder, self.model = fitted, fitted.model.laws().encoder, fitted.flow
+        self.walk = Walk(fitted.model.laws(), {})
         self.y = self.walk.run(rows, len(self.encoder.order), torch.Generator().manual_seed(1)).y
 
     def index(self, name: str) -> int:
@@ -80,7 +80,7 @@ class Rows:
         i, begun = self.index(name), self.y if rows is None else self.y[rows]
         y = np.repeat(begun, len(values), axis=0)
         y[:, i] = np.tile(values, len(begun))
-        found = score_rows(self.model, self.encoder, Numbers(self.walk.to_table(y), None, None)).terms[:, i]
+        found = ModelOfColumns(self.encoder, self.model).score(Numbers(self.walk.to_table(y), None, None)).terms[:, i]
         return found.reshape(len(begun), -1) - np.log1p(-self.encoder.cells[name].unseen)
 
     def integral(self, name: str, first: float, last: float, parts: int = PANELS) -> np.ndarray:

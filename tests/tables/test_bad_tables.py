@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.helpers.options import option_of
+from tests.helpers.table_parts import load_parts
 
 from cubicflow.tables import Split, TableError, TableOptions, fit_table, infer, open_table
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.run.copied_rows import copied_rows
-from cubicflow.tables.table_rows import load_parts
 from cubicflow.training import RunFolderError
 
 RNG = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def test_copies_across_the_split_are_counted() -> None:
     split = Split(3)
     found = infer(table, split=split)
     parts = load_parts(table, FlowEncoder(found.schema), split, "error", found.rows)
-    copied = copied_rows(parts)
+    copied = copied_rows(parts.train, parts[1:])
     expected, held_out = copies_by_comparing(list(zip(x, sign, strict=True)), split)
     assert 0 < expected < held_out
     assert (copied.held_out, copied.copies) == (held_out, expected)
@@ -192,10 +192,11 @@ def test_copies_are_found_despite_weights_and_only_within_the_table() -> None:
     found = infer(table, TableOptions(weights="w"))
     parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
     expected, _ = copies_by_comparing([(x,) for x in np.repeat(X, 2)], Split())
-    assert copied_rows(parts).copies == expected
+    assert copied_rows(parts.train, parts[1:]).copies == expected
     plain = in_memory(pa.table({"x": X, "y": X[::-1].copy()}))
     found = infer(plain)
-    assert copied_rows(load_parts(plain, FlowEncoder(found.schema), Split(), "error", N)).message() is None
+    parts = load_parts(plain, FlowEncoder(found.schema), Split(), "error", N)
+    assert copied_rows(parts.train, parts[1:]).message() is None
 
 
 def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
@@ -205,7 +206,9 @@ def test_copies_in_a_table_with_few_possible_rows_are_explained() -> None:
     table = in_memory(pa.table(columns))
     found = infer(table)
     parts = load_parts(table, FlowEncoder(found.schema), Split(), "error", found.rows)
-    assert str(copied_rows(parts).message()).endswith("rows repeat in this table, only 8 held-out rows are distinct")
+    assert str(copied_rows(parts.train, parts[1:]).message()).endswith(
+        "rows repeat in this table, only 8 held-out rows are distinct"
+    )
 
 
 # --- resuming with another table ---
@@ -260,7 +263,7 @@ def test_a_run_of_an_older_version_can_be_resumed(begun: Path, tmp_path: Path) -
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     again = fit_table(begun / "t.csv", tmp_path / "run", settings=TINY, model="flow", resume=True, **SMALL)
     assert again.fit.steps == 3
-    assert again.fitted.independent is None
+    assert again.fitted.encoder.independent is None
 
 
 def test_a_fit_reports_its_warnings(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.helpers.device_copies import copies
 
-from cubicflow.accel.captured_step import CapturedStep, CapturedValidation
+from cubicflow.accel.captured_step import CapturedStep, captured_validation
 from cubicflow.data.rows import Batch
 from cubicflow.tables.model.network import CORES, ColumnsModel
 from cubicflow.training import TrainingConfig
@@ -48,7 +48,7 @@ def test_the_step_of_a_model_of_columns_is_captured():
 def test_the_validation_of_a_model_of_columns_is_captured(core):
     model = ColumnsModel([3, 2, 1], [0, 1, 2], circles=[2], core=core, hidden_features=16).cuda().eval()
     step = Step(model, negative_log_likelihood, TrainingConfig(), Processes(torch.device("cuda", 0)), 1.0, None)
-    captured = CapturedValidation(step, pytest.fail)
+    captured = captured_validation(step, pytest.fail)
     cells = torch.tensor([[0, 0, 1, 0], [0, 0.3, 0.6, math.log(0.1)], [0, 0.3, 0.7, 0]]).flatten().expand(64, -1).cuda()
     found = [captured(Batch(cells)).clone() for _ in range(3)]
     assert [replay is not None for replay in captured.replays.values()] == [True]

@@ -11,8 +11,8 @@ import torch
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.kinds.circular import Circular
-from cubicflow.tables.model.columns_likelihood import score_rows
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.columns import ModelOfColumns
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.masses import log_mean_density, unit_spline
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
@@ -60,11 +60,11 @@ def test_a_whole_turn_changes_nothing(fitted: FittedTable) -> None:
 
 def conditionals(fitted: FittedTable, name: str, values: np.ndarray) -> np.ndarray:
     """Return p of values of one column given the earlier columns of a row, without the share for unseen values."""
-    encoder = fitted.cells
+    encoder = fitted.model.laws().encoder
     assert encoder is not None
     row = {"angle": np.full(len(values), 3.0), "size": np.full(len(values), -0.4), "hour": np.full(len(values), 23)}
     batch = pa.record_batch({**row, name: values})
-    found = score_rows(fitted.flow, encoder, encoder.read(batch)).terms[:, encoder.order.index(name)]
+    found = ModelOfColumns(encoder, fitted.flow).score(encoder.read(batch)).terms[:, encoder.order.index(name)]
     return np.exp(found) / (1 - encoder.cells[name].unseen)
 
 

@@ -18,7 +18,6 @@ from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
 from cubicflow.tables.model.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
 from cubicflow.tables.model.coder import coder_of
-from cubicflow.tables.model.columns_likelihood import score_rows
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.schema.sets import Set
@@ -62,11 +61,10 @@ def table(made: pd.DataFrame) -> pa.Table:
 
 def scored(fitted: FittedTable, column: str, values: list[object]) -> np.ndarray:
     """Return log p of one column's values given the earlier cells of the first row."""
-    assert fitted.cells is not None
     made = pd.concat([frame()[:1]] * len(values), ignore_index=True)
     made[column] = values
-    found = score_rows(fitted.flow, fitted.cells, fitted.cells.read(table(made).to_batches()[0])).terms
-    return found[:, fitted.cells.order.index(column)]
+    found = fitted.model.score(fitted.encoder.read(table(made).to_batches()[0])).terms
+    return found[:, fitted.model.order.index(column)]
 
 
 def test_a_mixed_table_gets_a_model_of_columns(fitted: FittedTable) -> None:
@@ -76,12 +74,12 @@ def test_a_mixed_table_gets_a_model_of_columns(fitted: FittedTable) -> None:
     assert scores.shape == (ROWS,)
     assert np.isfinite(scores).all()
     numbers = fitted.encoder.read(table(frame()).to_batches()[0])
-    np.testing.assert_allclose(score_rows(fitted.flow, fitted.cells, numbers).terms.sum(axis=1), scores, rtol=1e-9)
+    np.testing.assert_allclose(fitted.model.score(numbers).terms.sum(axis=1), scores, rtol=1e-9)
 
 
 def test_everything_a_column_can_hold_sums_to_one(fitted: FittedTable) -> None:
     """The sum is over the grid, far beyond it, the gap, the atoms, and the share for unseen values."""
-    left = {name: cells.unseen for name, cells in fitted.cells.cells.items()}
+    left = {name: cells.unseen for name, cells in fitted.model.cells.items()}
     sizes = np.round(np.arange(-400, 3000) / 10, 1)
     steps = scored(fitted, "size", sizes.tolist())
     gap = scored(fitted, "size", [None])
@@ -103,7 +101,7 @@ def test_a_density_and_its_atom_have_total_mass_one(fitted: FittedTable) -> None
     density = np.exp(scored(fitted, "hours", grid.tolist()))
     atom = np.exp(scored(fitted, "hours", [0.0]))[0]
     assert 0.1 < atom < 0.8
-    assert abs(np.trapezoid(density, grid) + atom + fitted.cells.cells["hours"].unseen - 1) < 2e-3
+    assert abs(np.trapezoid(density, grid) + atom + fitted.model.cells["hours"].unseen - 1) < 2e-3
 
 
 def test_samples_agree_with_the_table(fitted: FittedTable) -> None:
@@ -132,8 +130,7 @@ def test_samples_keep_dependencies_on_numbers_with_unseen_neighbours(tmp_path: P
     made = pd.DataFrame({"size": size, "copy": size, "group": [f"group {n % 7}" for n in size]})
     made.to_csv(tmp_path / "t.csv", index=False)
     fitted = fit_table(tmp_path / "t.csv", tmp_path / "run", settings=TINY, **TRAINING).fitted
-    assert fitted.cells is not None
-    assert {rule.dependent for rule in fitted.cells.rules} == {"size", "group"}
+    assert {rule.dependent for rule in fitted.model.laws().encoder.rules} == {"size", "group"}
     for samples in (fitted.sample(4000, seed=0), fitted.sample(1000, given=["group=group 3"], seed=0)):
         drawn = samples.to_pandas()
         assert (drawn["size"] == drawn["copy"]).all()
@@ -178,7 +175,7 @@ def test_a_row_that_breaks_a_dependency_has_a_finite_score(fitted: FittedTable) 
     assert each[right] > 0.998
     assert 0 < min(each.values()) < 1e-3
     assert sum(each.values()) <= 1
-    assert [(rule.determinant, rule.dependent) for rule in fitted.cells.rules] == [("town", "county")]
+    assert [(rule.determinant, rule.dependent) for rule in fitted.model.laws().encoder.rules] == [("town", "county")]
 
 
 def test_unseen_values_have_a_probability_and_are_counted(fitted: FittedTable) -> None:
@@ -205,17 +202,15 @@ def test_observed_only_scores_condition_on_the_gaps(fitted: FittedTable) -> None
     complete = frame()[["size", "seen"]].notna().all(axis=1).to_numpy()
     assert (observed[complete] > whole[complete]).all()
     numbers = fitted.encoder.read(table(frame()).to_batches()[0])
-    each = score_rows(fitted.flow, fitted.cells, numbers, observed_only=True).terms
+    each = fitted.model.score(numbers, observed_only=True).terms
     gaps = frame()["size"].isna().to_numpy()
-    assert (each[gaps, fitted.cells.order.index("size")] == 0).all()
+    assert (each[gaps, fitted.model.order.index("size")] == 0).all()
     there = np.round(np.arange(-400, 3000) / 10, 1).tolist()
     total = np.exp(scored(fitted, "size", there)).sum()
     gap = np.exp(scored(fitted, "size", [None]))[0]
-    one = fitted.cells.order.index("size")
+    one = fitted.model.order.index("size")
     made = pd.concat([frame()[:1]] * len(there), ignore_index=True).assign(size=there)
-    given_there = score_rows(
-        fitted.flow, fitted.cells, fitted.cells.read(table(made).to_batches()[0]), observed_only=True
-    ).terms[:, one]
+    given_there = fitted.model.score(fitted.encoder.read(table(made).to_batches()[0]), observed_only=True).terms[:, one]
     assert abs(np.exp(given_there).sum() - total / (1 - gap)) < 1e-6
 
 
@@ -361,7 +356,7 @@ def test_a_column_of_one_value_and_gaps(tmp_path: Path) -> None:
     samples = found.fitted.sample(500, seed=0).to_pandas()
     assert set(samples["b"].dropna()) == {7.0}
     assert 0.15 < samples["b"].isna().mean() < 0.45
-    assert isinstance(found.fitted.cells.cells["a"], NumberCells)
+    assert isinstance(found.fitted.model.cells["a"], NumberCells)
     assert open_table(tmp_path / "t.csv").names == ["a", "b"]
 
 

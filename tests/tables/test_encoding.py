@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from tests.helpers.table_parts import load_parts
 
 import cubicflow as cf
 from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
 from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes, map_from_json
-from cubicflow.tables.model.flow_encoder import FlowEncoder, log_likelihood, offsets
+from cubicflow.tables.model.flow import FlowEncoder, log_likelihood, offsets
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.table_rows import load_parts
 from cubicflow.transforms import Compose
 
 N = 60

@@ -231,9 +231,9 @@ def test_marginals_come_from_training_rows_alone(run: Path, tmp_path: Path) -> N
         tmp_path / "t.csv", tmp_path / "run", TableOptions(missing="drop"), SIZES, steps=1, progress=False, seed=0
     )
     first = FittedTable.load(run / "run")
-    assert other.fitted.independent is not None
-    assert first.independent is not None
-    assert other.fitted.independent == first.independent
+    assert other.fitted.encoder.independent is not None
+    assert first.encoder.independent is not None
+    assert other.fitted.encoder.independent == first.encoder.independent
 
 
 def test_an_older_run_without_marginals_can_score(run: Path, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_an_older_run_without_marginals_can_score(run: Path, tmp_path: Path) -> 
 def test_a_single_column_has_no_gain(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x\n" + "".join(f"{x!r}\n" for x in RNG.standard_normal(50).tolist()))
     result = fit_table(tmp_path / "t.csv", tmp_path / "run", steps=2, progress=False)
-    assert result.fitted.independent is None
+    assert result.fitted.encoder.independent is None
     assert result.score.gain is None
     assert re.fullmatch(
         r"training rows score .* (higher|lower) than test rows", *score_lines(result.score, result.train)

@@ -28,10 +28,10 @@ def test_probabilities_sum_to_one_and_follow_the_training_frequencies(fitted: Fi
     """The sum is over all words, the gap, and all steps between the limits."""
     words, sizes = [0.0, 1.0, np.nan], np.arange(40.0)
     y = np.array([[word, size] for word in words for size in sizes])
-    scores = fitted.scored(Numbers(y, None, None)).baseline
+    scores = fitted.model.score(Numbers(y, None, None)).baseline
     assert scores is not None
     masses = np.exp(scores).reshape(len(words), len(sizes))
-    unseen = fitted.needed_cells.cells["word"].unseen, fitted.needed_cells.cells["size"].unseen
+    unseen = fitted.model.laws().encoder.cells["word"].unseen, fitted.model.laws().encoder.cells["size"].unseen
     assert masses.sum() == pytest.approx((1 - unseen[0]) * (1 - unseen[1]), abs=1e-6)
     # The columns are independent: the joint is the product of its margins.
     expected = np.outer(masses.sum(1), masses.sum(0)) / masses.sum()
@@ -42,9 +42,9 @@ def test_probabilities_sum_to_one_and_follow_the_training_frequencies(fitted: Fi
 
 
 def test_shares_are_saved_and_checked(fitted: FittedTable) -> None:
-    kept = fitted.needed_cells.to_json()
+    kept = fitted.model.laws().encoder.to_json()
     again = CellEncoder.from_json(fitted.schema, kept)
-    assert again.shares == fitted.needed_cells.shares
+    assert again.shares == fitted.model.laws().encoder.shares
     for shares in (None, [], {}, {"word": ["x"]}, {**kept["shares"], "word": [0.5, 0.5, 0.5]}, {"word": [1.0]}):
         with pytest.raises(TableError):
             CellEncoder.from_json(fitted.schema, {**kept, "shares": shares})

@@ -18,7 +18,7 @@ from cubicflow.tables import Schema, TableError, TableOptions, infer
 from cubicflow.tables.kinds import KIND_NAMES, REGISTRY, column_from_json, kinds
 from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.column import Column, Facts, Role
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
 RNG = np.random.default_rng(0)

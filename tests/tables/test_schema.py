@@ -18,7 +18,7 @@ from tests.helpers.strict_rows import StrictRows
 from cubicflow.cli.arguments import names, pairs, ranges
 from cubicflow.tables import Schema, Split, TableError, TableOptions, infer, open_table
 from cubicflow.tables.kinds.facts import GridFinder
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 
 RNG = np.random.default_rng(0)
 N = 400

@@ -22,7 +22,7 @@ from cubicflow.tables import Schema, TableError, TableOptions, infer, open_table
 from cubicflow.tables.arrow_types import exact_cast
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
 RNG = np.random.default_rng(0)

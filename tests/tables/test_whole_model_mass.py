@@ -13,10 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cubicflow.tables.fitting import suited_columns_model
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import CELL, INTERVAL
-from cubicflow.tables.model.columns_likelihood import score_rows
+from cubicflow.tables.model.columns import ModelOfColumns, suited_columns_model
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.table import in_memory
@@ -84,7 +83,7 @@ def test_masses_down_to_1e_12_agree_with_float64(model: tuple[ColumnsModel, Cell
     rows = pd.concat([frame().dropna()[:1]] * len(values), ignore_index=True).assign(**{column: values})
     y = plain(encoder.schema, rows)
     i = encoder.order.index(column)
-    found = score_rows(flow, encoder, Numbers(y, None, None)).terms[:, i]
+    found = ModelOfColumns(encoder, flow).score(Numbers(y, None, None)).terms[:, i]
 
     double = deepcopy(flow).double()
     cells = torch.from_numpy(encoder.inputs(y))

@@ -4,11 +4,10 @@
     side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
-    replayed_chunks.py   flows: capture one chunk of a large call and replay it for the other chunks
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     fused_update.py      training: what follows the backward pass of a step, in three kernels
     captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
-    capture.py           captures CUDA graphs, and replays them for new inputs
+    capture.py           captures CUDA graphs, and replays them for new inputs; flows: large calls in replayed chunks
     safety.py            decides for which flows the shortcuts are safe
     private.py           all private names of torch and Triton that cubicflow uses
 
@@ -29,7 +28,7 @@ CHOICES = ("on", "public", "off")
 FASTER = {
     "splines": "cubicflow.accel.eager_fast_path",
     "nets": "cubicflow.accel.side_stream",
-    "flows": "cubicflow.accel.replayed_chunks",
+    "flows": "cubicflow.accel.capture",
     "training": "cubicflow.accel.captured_step",
 }
 

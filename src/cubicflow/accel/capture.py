@@ -1,14 +1,21 @@
-"""Record kernels once as a CUDA graph, and launch them together from then on."""
+"""Record kernels once as a CUDA graph, and launch them together from then on. The hook of large calls in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from cubicflow.accel.safety import why_unsafe
+from cubicflow.flows.chunks import Chunks, RowFunction
+from cubicflow.hooks import use_faster
 
 T = TypeVar("T")
+CHUNKS_WORTH_A_CAPTURE = 8  # chunks; with fewer, a capture costs more than it saves
+SHAPES_CAPTURED = 2  # shapes of inputs of one function: of whole batches or chunks, and of the last one
 
 
 def capture(run: Callable[[], T], device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
@@ -63,6 +70,55 @@ class Replay:
         return self.outputs
 
 
+class Captured:
+    """A function of tensors by CUDA graphs that are kept, one for each shape of the inputs.
+
+    A shape is captured when it comes for the second time: the first call compiles kernels and lets libraries choose
+    algorithms. Only the first shapes are captured. If a capture fails, all calls from then on are plain.
+
+    A call may overwrite the outputs of the call before it.
+
+    Args:
+        function: the function, called with the inputs as arguments.
+        device: the GPU.
+        notify: is called with the reason if a capture fails.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], device: torch.device, notify: Callable[[str], object] = lambda _: None
+    ) -> None:
+        self.function, self.device, self.notify = function, device, notify
+        self.can_capture = True
+        self.replays: dict[tuple[torch.Size | None, ...], Replay | None] = {}  # by the shapes of the inputs
+
+    def __call__(self, inputs: Sequence[Tensor | None]) -> Any:
+        key = shapes(inputs)
+        if self.can_capture and key in self.replays and self.replays[key] is None:
+            self._capture(inputs)
+        if len(self.replays) < SHAPES_CAPTURED:
+            self.replays.setdefault(key, None)
+        replay = self.replays.get(key)
+        return self.function(*inputs) if replay is None else replay(*inputs)
+
+    def _capture(self, inputs: Sequence[Tensor | None]) -> None:
+        with random_numbers_kept(self.device):
+            try:
+                self.replays[shapes(inputs)] = Replay(self.function, inputs, self.device)
+            except RuntimeError as error:
+                self.can_capture = False
+                self.notify(str(error).splitlines()[0])
+
+
+@contextmanager
+def random_numbers_kept(device: torch.device) -> Iterator[None]:
+    """Restore the state of the GPU's generator at the end of the block: a capture and its warm-up draw nothing."""
+    state = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_rng_state(state, device)
+
+
 def shapes(inputs: Sequence[Tensor | None]) -> tuple[torch.Size | None, ...]:
     """Return the shape of each input."""
     return tuple(None if part is None else part.shape for part in inputs)
@@ -82,3 +138,18 @@ def _abort(graph: torch.cuda.CUDAGraph, device: torch.device) -> None:
         after.capture_begin()
         number.zero_()
         after.capture_end()
+
+
+class FastChunks(Chunks):
+    """Chunks that replay the captured kernels of one chunk, if there are many chunks."""
+
+    def repeated(self, function: RowFunction, parts: tuple[Tensor, ...], module: nn.Module) -> RowFunction:
+        if not parts[0].is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return function
+        if len(parts) <= CHUNKS_WORTH_A_CAPTURE or torch.cuda.is_current_stream_capturing() or why_unsafe(module):
+            return function
+        captured = Captured(function, parts[0].device)
+        return lambda rows, context: tuple(output.clone() for output in captured((rows, context)))
+
+
+use_faster("flows", FastChunks)

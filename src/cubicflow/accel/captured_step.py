@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from cubicflow.accel.capture import Replay, shapes
+from cubicflow.accel.capture import Captured, Replay, random_numbers_kept
 from cubicflow.accel.flat_weights import CAN_FUSE, FlatWeights, FusedAdam, can_be_flat
 from cubicflow.accel.safety import why_unsafe
 from cubicflow.accel.side_stream import SideStream
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # Warm-up steps before a capture. In these steps kernels compile, and libraries choose algorithms and allocate memory. A
 # capture allows none of that.
 WARM_UP_STEPS = 3
-SHAPES_CAPTURED = 2  # shapes of validation batches: of whole batches, and of the last one
 NOT_CAPTURED = "training steps are slower, because they are not captured as one CUDA graph: {}"
 
 
@@ -59,7 +58,7 @@ class FastStepHook(StepHook):
     def prepared_validation(self, step: Step, notify: Callable[[str], None]) -> Callable[[Batch], Tensor]:
         if step.processes.device.type != "cuda" or why_not_captured(step):
             return step.validation_sums
-        return CapturedValidation(step, notify)
+        return captured_validation(step, notify)
 
 
 def why_not_captured(step: Step) -> str | None:
@@ -122,49 +121,14 @@ class CapturedStep:
                         tensor.copy_(value)
 
 
-class CapturedValidation:
-    """The sums of :meth:`~cubicflow.training.step.Step.validation_sums` by graphs that are kept for the whole run.
-
-    The graphs read the weights where steps write them, so they serve every validation, of the raw and of the averaged
-    weights. A validation has batches of two shapes: the last one may be shorter. A shape is captured when it comes
-    for the second time: the first call compiles kernels and lets libraries choose algorithms. If a capture fails, every
-    call is plain, and ``notify`` gets the reason.
-    """
-
-    def __init__(self, step: Step, notify: Callable[[str], None]) -> None:
-        self.step = step
-        self.notify = notify
-        self.can_capture = True
-        self.replays: dict[tuple[torch.Size | None, ...], Replay | None] = {}  # by the shapes of a batch
-
-    def __call__(self, batch: Batch) -> Tensor:
-        key = shapes(batch)
-        if self.can_capture and key in self.replays and self.replays[key] is None:
-            self._capture(batch)
-        if len(self.replays) < SHAPES_CAPTURED:
-            self.replays.setdefault(key, None)
-        replay = self.replays.get(key)
-        return self.step.validation_sums(batch) if replay is None else replay(*batch)
-
-    def _capture(self, batch: Batch) -> None:
-        device = self.step.processes.device
-        with random_numbers_kept(device):
-            try:
-                function = lambda *parts: self.step.validation_sums(Batch(*parts))  # noqa: E731
-                self.replays[shapes(batch)] = Replay(function, batch, device)
-            except RuntimeError as error:
-                self.can_capture = False
-                self.notify(f"validation is slower, because it is not captured: {str(error).splitlines()[0]}")
-
-
-@contextmanager
-def random_numbers_kept(device: torch.device) -> Iterator[None]:
-    """Restore the state of the GPU's generator at the end of the block: a capture and its warm-up draw nothing."""
-    state = torch.cuda.get_rng_state(device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_rng_state(state, device)
+def captured_validation(step: Step, notify: Callable[[str], None]) -> Captured:
+    """Return :meth:`~cubicflow.training.step.Step.validation_sums` by graphs that are kept for the whole run. They read
+    the weights where steps write them, so they serve every validation, of the raw and of the averaged weights."""
+    return Captured(
+        lambda *parts: step.validation_sums(Batch(*parts)),
+        step.processes.device,
+        lambda reason: notify(f"validation is slower, because it is not captured: {reason}"),
+    )
 
 
 def written_by(step: Step) -> list[Tensor]:

@@ -33,12 +33,9 @@ class FlatWeights(Weights):
     def __init__(self, params: Sequence[Tensor]) -> None:
         super().__init__(params)
         self.tensors = [torch.cat([param.detach().flatten() for param in params])]
-        for param, view in zip(self.params, self.by_param(self.tensors), strict=True):
-            param.data = view
-
-    def by_param(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        parts = tensors[0].split([param.numel() for param in self.params])
-        return [part.view_as(param) for part, param in zip(parts, self.params, strict=True)]
+        parts = self.tensors[0].split([param.numel() for param in params])
+        for param, part in zip(params, parts, strict=True):
+            param.data = part.view_as(param)
 
     def gradients(self) -> list[Tensor]:
         return [torch.cat([gradient.flatten() for gradient in super().gradients()])]

@@ -23,7 +23,7 @@ from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
 from cubicflow.estimator.weighted_rows import WeightedRows, effective_weights, encode
 from cubicflow.flows import Flow, Mixture
-from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, log_likelihood
+from cubicflow.tables.model.flow import FlowEncoder, first_not_number, log_likelihood
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.weights import Floats, weighted_quantiles
 
@@ -130,7 +130,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def _fit_many(
         self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
     ) -> None:
-        held_out = self._fit_recipe(encoder, numbers, weights, seed)
+        held_out = self._fit_recipe(numbers, weights, seed)
         levels = np.full(len(held_out), np.nan)
         if encoder.features == 1 and numbers.context is not None:
             x = encoder.inputs(numbers.y[held_out], encoder.noise(len(held_out), generator))

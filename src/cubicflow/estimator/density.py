@@ -13,16 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
-from cubicflow.estimator.density_columns import fit_columns
 from cubicflow.estimator.density_members import fit_ensemble
 from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
-from cubicflow.estimator.many_rows import MANY
+from cubicflow.estimator.many_rows import MANY, fit_many
 from cubicflow.estimator.weighted_rows import encode
 from cubicflow.tables import Missing
-from cubicflow.tables.fitted import score_numbers
-from cubicflow.tables.fitting import MODELS, suited_model
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.fitted import MODELS
+from cubicflow.tables.fitting import suited_model
+from cubicflow.tables.model.flow import FlowEncoder
+from cubicflow.tables.model.plain_rows import PlainRows
+from cubicflow.tables.model.table_model import Encoder, TableModel
 from cubicflow.tables.query.sample import draw_rows
 from cubicflow.weights import Floats
 
@@ -83,7 +83,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     max_components: int = field(default=32, kw_only=True)
     model: str = field(default="auto", kw_only=True)
-    cells_: CellEncoder | None = field(init=False)  # the encoder of a model of columns; None for a flow
+    encoder_: Encoder = field(init=False)
     shares_: dict[str, float] = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
@@ -98,12 +98,15 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         if self.model_ == "columns":
             training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
             settings = self._given(*COLUMN_SETTINGS)
+            numbers = inputs.read(PlainRows(self.schema_), rows)
             with private_randomness(seed):
-                found = fit_columns(self.schema_, rows, weights, settings, training, progress=bool(self.verbose))
-            self._place_flow(found.model)
-            self.cells_, self.shares_, self.held_out_score_ = found.cells, {}, found.held_out_score
+                model, scores, held_out = fit_many(
+                    "columns", self.schema_, numbers, weights, settings, training, progress=bool(self.verbose)
+                )
+            self._place_flow(model.network)
+            self.encoder_, self.shares_ = model.encoder, {}
+            self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
         else:
-            self.cells_ = None
             self._fit_flow(rows, weights, seed)
         return self
 
@@ -119,11 +122,11 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         return suited_model(found) if self.model == "auto" else self.model
 
     def _fit_flow(self, rows: pa.Table, weights: Floats, seed: int) -> None:
-        encoder = FlowEncoder(self.schema_)
+        self.encoder_ = encoder = FlowEncoder(self.schema_)
         numbers = inputs.read(encoder, rows)
         with private_randomness(seed) as generator, self._progress() as display:
             if len(weights) > MANY:
-                self._fit_recipe(encoder, numbers, weights, seed)
+                self._fit_recipe(numbers, weights, seed)
                 self.shares_ = {}
                 return
             found = encode(encoder, numbers, weights, generator)
@@ -137,10 +140,13 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803
         """Return the log likelihood of each row, in nats and in the data's units, in float64. Shape (N,)."""
+        model = self._table_model
+        return model.score(inputs.read(model.encoder, self._x_table(X, gaps=model.takes_gaps))).log_p
+
+    @property
+    def _table_model(self) -> TableModel:
         check_is_fitted(self)
-        encoder = self._encoder if self.cells_ is None else self.cells_
-        numbers = inputs.read(encoder, self._x_table(X, gaps=self.cells_ is not None))
-        return score_numbers(self.flow_, encoder, numbers).log_p
+        return MODELS[self.model_](self.encoder_, self.flow_)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
         """Return the mean log likelihood of the rows."""
@@ -148,16 +154,10 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draw new rows: an array (n_samples, D), or a frame with the library and the columns of the fitted frame."""
-        check_is_fitted(self)
-        count = whole_number("n_samples", n_samples, 1)
+        model, count = self._table_model, whole_number("n_samples", n_samples, 1)
         generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))
-        if self.cells_ is None:
-            x = self.flow_.sample(count, batch_size=SAMPLE_ROWS, generator=generator).cpu().numpy()
-            batches = [self._encoder.decode(self._encoder.numbers(x))]
-        else:
-            sizes = [min(SAMPLE_ROWS, count - first) for first in range(0, count, SAMPLE_ROWS)]
-            drawn = (draw_rows(self.flow_, self.cells_, size, None, generator) for size in sizes)
-            batches = [self.cells_.decode(y) for y in drawn]
+        sizes = [min(SAMPLE_ROWS, count - first) for first in range(0, count, SAMPLE_ROWS)]
+        batches = [model.encoder.decode(draw_rows(model, size, None, generator)) for size in sizes]
         rows = pa.Table.from_batches(batches)
         if self.pattern_ is None:
             return np.stack([column.to_numpy() for column in rows.columns], axis=1)
@@ -165,9 +165,9 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        return state if state.get("cells_") is None else {**state, "cells_": state["cells_"].to_json()}
+        return {**state, "encoder_": self._table_model.to_json()} if "encoder_" in state else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if isinstance(state.get("cells_"), dict):
-            self.cells_ = CellEncoder.from_json(self.schema_, state["cells_"])
+        if "encoder_" in state:
+            self.encoder_ = MODELS[self.model_].read_encoder(self.schema_, state["encoder_"])

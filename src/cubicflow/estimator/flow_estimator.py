@@ -27,7 +27,7 @@ from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
 from cubicflow.tables import ColumnsModel, Schema, checked_device
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.weights import Floats
 
@@ -110,16 +110,16 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             raise ValueError("n_samples=1: all rows are the same, but a density needs at least two distinct rows")
         return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
 
-    def _fit_recipe(self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
+    def _fit_recipe(self, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
         """Fit many rows with the defaults of the command line, and return the numbers of the held-out rows.
 
         Settings of the estimator that are not None replace the defaults.
         """
         training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
-        flow, scores, held_out = fit_many(
-            encoder, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
+        model, scores, held_out = fit_many(
+            "flow", self.schema_, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
         )
-        self._place_flow(flow)
+        self._place_flow(model.network)
         self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
         return held_out
 

@@ -15,7 +15,7 @@ from cubicflow.advice import message_of
 from cubicflow.estimator.weighted_rows import distinct
 from cubicflow.tables import Missing, Schema, TableError, TableOptions, infer, some
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.flow_encoder import FlowEncoder
+from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read import in_memory, is_readable, without_views
 from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred

@@ -14,7 +14,6 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject, spelled
 from cubicflow.flows import Mixture
 from cubicflow.plots.learned_splines import POINTS, ROWS, Curves, layers_of, most_bent
-from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.read import BUILT_IN
 from cubicflow.weights import Floats
 
@@ -44,14 +43,14 @@ def _conditional_splines(subject: ColumnsSubject) -> bytes:
     pool = subject.pool()
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
-    for i, name in enumerate(subject.encoder.order):
+    for i, name in enumerate(subject.model.order):
         law = pool.law(i, slice(ROWS))
         if law.params is None:
             continue
         layers.append({"name": name, "feature": None})
         curves.append(law.distribution(u).float().numpy())
     context = spelled(subject.usual)
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.encoder.order, "context": context}
+    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.model.order, "context": context}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)
@@ -101,8 +100,6 @@ def _flow_inputs(run: OpenedRun) -> Floats:
     most = PATH_POINTS if features == 2 else 3000
     y = run.subject.rows(most) if run.data is None else run.data.y[:most]
     encoder = run.subject.fitted.encoder
-    if not isinstance(encoder, FlowEncoder):
-        raise TypeError(f"a flow needs a FlowEncoder, got {type(encoder).__name__}")
     y = y[np.isfinite(y).all(axis=1)]
     generator = np.random.default_rng(0)
     return encoder.inputs(y, encoder.noise(len(y), generator))

@@ -26,7 +26,7 @@ from cubicflow.explore.subject import (
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
-from cubicflow.tables import SECTION, ColumnsModel, FittedTable, Table, TableError
+from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
 from cubicflow.tables.run import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
@@ -82,9 +82,8 @@ class OpenedRun:
         """The kind of model: columns, flow, array or images."""
         if self.fitted is None:
             return "images"
-        if isinstance(self.model, ColumnsModel):
-            return "columns"
-        return "flow" if SECTION in self.config else "array"
+        is_table = self.fitted.model.has_laws or SECTION in self.config
+        return self.fitted.model.name if is_table else "array"
 
     @property
     def is_plane(self) -> bool:

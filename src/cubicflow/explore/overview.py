@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
-from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables import Column
 from cubicflow.tables.axes import Axis
@@ -36,7 +35,7 @@ def columns_answer(run: OpenedRun) -> bytes:
     """Return the columns and the masses of their bins under the model."""
     subject = run.subject
     about = [_described(axis) for axis in subject.axes]
-    order = subject.encoder.order if isinstance(subject, ColumnsSubject) else None
+    order = subject.fitted.model.order if subject.fitted.model.has_laws else None
     schema, usual = subject.fitted.schema.columns, subject.usual
     header: dict[str, Any] = {
         "columns": about,

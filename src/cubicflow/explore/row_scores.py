@@ -29,7 +29,6 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.read import Text, in_memory
 from cubicflow.weights import Floats
@@ -117,9 +116,9 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
         "shown": chosen.tolist(),
         "columns": names,
         "cells": [list(row) for row in zip(*texts, strict=True)],
-        "explained": fitted.cells.order if fitted.cells is not None else [c.name for c in fitted.schema.model],
+        "explained": fitted.model.order,
         "reference": described,
-        "way": "rest" if fitted.cells is None else "before",
+        "way": "before" if fitted.model.has_laws else "rest",
         "ignored": fitted.schema.new_columns(table),
     }
     arrays = {"scores": log_p, "percentiles": percentiles(log_p, reference), **_explained(run, rows)}
@@ -166,18 +165,17 @@ def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
         return {}
     found = np.full((len(rows), len(fitted.schema.model)), np.nan)
     numbers = fitted.encoder.read(rows.take(pa.array(whole)).combine_chunks().to_batches()[0])
-    if fitted.cells is not None:
+    if fitted.model.has_laws:
         found[whole] = _terms(fitted, numbers)
         typical = run.once("reference conditionals", lambda: _reference_conditionals(run))
         ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
         return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
-    encoder = fitted.encoder
-    if not isinstance(encoder, FlowEncoder) or encoder.noise_features or fitted.schema.context:
+    if fitted.encoder.noise_features or fitted.schema.context:
         return {}
     y = numbers.y[:EXPLAINED_ROWS]
-    slopes = np.stack([m.forward(y[:, i])[1] for i, m in enumerate(encoder.maps)], axis=1)
+    slopes = np.stack([c.needed_map.forward(y[:, i])[1] for i, c in enumerate(fitted.schema.model)], axis=1)
     ends = _ends(run.subject.rows(1 << 12)) if run.kind == "array" else (-REAL_LINE_END, REAL_LINE_END)
-    found[whole[:EXPLAINED_ROWS]] = column_densities(run.model, encoder.to_flow(y)[0], ends) + slopes
+    found[whole[:EXPLAINED_ROWS]] = column_densities(run.model, fitted.encoder.inputs(y), ends) + slopes
     return {"conditionals": found}
 
 
@@ -216,7 +214,7 @@ def _ends(y: Floats) -> tuple[float, float]:
 
 def _terms(fitted: FittedTable, numbers: Numbers) -> Floats:
     """Return the log probability of every cell given the cells before it, (N, D) in the model's order."""
-    terms = fitted.scored(numbers).terms
+    terms = fitted.model.score(numbers).terms
     if terms is None:
         raise TypeError("the scores of a flow have no terms")
     return terms

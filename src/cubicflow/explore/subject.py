@@ -13,9 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.tables import Column, ColumnsModel, FittedTable, TableError
+from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.plain_rows import table_rows, with_gaps
 from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows
 from cubicflow.tables.query.condition_sets import check_constant, set_of
@@ -54,13 +53,13 @@ class Subject(ABC):
     def axes(self) -> list[Axis]:
         """The axes of the modelled columns. Their bins fit rows drawn from the model."""
         y = self.rows(FIRST_ROWS)
-        cells = {} if self.fitted.cells is None else self.fitted.cells.cells
+        cells = self.fitted.model.cells
         return [axis_of(c, y[:, i], cells.get(c.name)) for i, c in enumerate(self.fitted.schema.model)]
 
     @property
     def given(self) -> list[Axis]:
         """The axes of the context columns."""
-        return [axis_of(column, usual_numbers(self.fitted, column)) for column in self.fitted.schema.context]
+        return [axis_of(column, self.fitted.model.usual(column)) for column in self.fitted.schema.context]
 
     def context_of(self, conditions: Conditions) -> dict[str, object]:
         """Return the values of the context columns in the conditions, or their usual values."""
@@ -92,9 +91,7 @@ class ColumnsSubject(Subject):
 
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
         super().__init__(fitted, like)
-        if not isinstance(fitted.flow, ColumnsModel) or fitted.cells is None:
-            raise TypeError(f"ColumnsSubject needs a model of columns, got {type(fitted.flow).__name__}")
-        self.model, self.encoder = fitted.flow, fitted.cells
+        self.model = fitted.model.laws()
         self._pools: dict[tuple[str, ...], Pool] = {}
         self._newest: Pool | None = None
 
@@ -104,11 +101,11 @@ class ColumnsSubject(Subject):
         key = tuple(map(str, values.values()))
         with self._lock:
             if key not in self._pools:
-                context, _ = self.encoder.context_from(values, 1)
+                context, _ = self.model.encoder.context_from(values, 1)
                 if len(self._pools) >= KEPT_CONTEXTS:
                     self._pools.pop(next(iter(self._pools)))
                 constraints = self.fitted.constraints
-                pool = Pool(self.model, self.encoder, None if context is None else context[0], constraints)
+                pool = Pool(self.model, None if context is None else context[0], constraints)
                 pool.grow_to(FIRST_ROWS)
                 self._pools[key] = pool
             self._newest = self._pools[key]
@@ -249,23 +246,10 @@ def usual_context(fitted: FittedTable) -> dict[str, object]:
     """Return a usual value for every context column: the first level, or a number near the median."""
     found: dict[str, object] = {}
     for column in fitted.schema.context:
-        y = usual_numbers(fitted, column)
+        y = fitted.model.usual(column)
         middle = y[len(y) // 2 :][:1]
         value = with_gaps(column, np.floor(middle) if column.counts_mass else middle)[0].as_py()
         found[column.name] = column.labels[0] if column.is_list else value
-    return found
-
-
-def usual_numbers(fitted: FittedTable, column: Column) -> Floats:
-    """Return plain numbers of a context column, spread over its usual range around a usual number; for words, the first
-    word.
-    """
-    if isinstance(column, Levelled):
-        return np.zeros(1)
-    if fitted.cells is None:
-        return column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
-    scale = fitted.cells.cells[column.name].scale  # type: ignore[attr-defined] # columns of numbers have a scale
-    found: Floats = scale.inverse(np.linspace(0.02, 0.98, 97))
     return found
 
 

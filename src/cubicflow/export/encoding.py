@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.flow_encoder import FlowEncoder, offsets
+from cubicflow.tables.model.flow import offsets
 
 if TYPE_CHECKING:
     from cubicflow.tables import FittedTable
@@ -17,27 +16,26 @@ if TYPE_CHECKING:
 
 def encoding_of(table: FittedTable) -> dict[str, Any]:
     """Return the encoding of a fitted table's columns, which a program needs beside the graph."""
-    encoder = table.encoder
     columns = [
         {**column.to_json(), "counts_mass": column.counts_mass}
         for column in table.schema.columns
         if column.role not in ("dropped", "weights")
     ]
     given = [column.name for column in table.schema.context]
-    if isinstance(encoder, CellEncoder):
+    found: dict[str, Any] = {
+        "model": table.model.name,
+        "features": table.model.order,
+        "context": given,
+        "columns": columns,
+    }
+    if table.model.has_laws:
+        encoder = table.model.laws().encoder
         described = encoder.to_json()
         cells = {name: described["cells"][name] for name in [*encoder.order, *given]}
         rules = [
             rule for rule in encoder.rules if encoder.cells[rule.dependent].only_masses(rule.values)
         ]  # rules apply only to columns with probability masses, not to densities
-        found: dict[str, Any] = {"model": "columns", "features": encoder.order, "context": given, "columns": columns}
         return {**found, "cells": cells, "rules": [rule.to_json() for rule in rules]}
-    return _flow_encoding(encoder, columns, given)
-
-
-def _flow_encoding(encoder: FlowEncoder, columns: list[dict[str, Any]], given: list[str]) -> dict[str, Any]:
-    features = [column.name for column in encoder.columns]
-    found: dict[str, Any] = {"model": "flow", "features": features, "context": given, "columns": columns}
-    if encoder.noise_features:
-        found["offsets"] = offsets(encoder.noise_features).tolist()
+    if features := table.encoder.noise_features:
+        found["offsets"] = offsets(features).tolist()
     return found

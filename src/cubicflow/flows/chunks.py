@@ -28,22 +28,19 @@ class Chunks:
         """
         parts = rows.split(size)  # an empty batch gives one empty part
         contexts = [None] * len(parts) if context is None else context.split(size)
-        results = [function(parts[0], contexts[0])]
         if len(parts) == 1:
-            return results[0]
-        function = self.repeated(function, parts, contexts[0], module)
-        results += [function(part, part_context) for part, part_context in zip(parts[1:], contexts[1:], strict=True)]
+            return function(parts[0], contexts[0])
+        function = self.repeated(function, parts, module)
+        results = [function(part, part_context) for part, part_context in zip(parts, contexts, strict=True)]
         return tuple(torch.cat(output) for output in zip(*results, strict=True))
 
     def repeated(
         self,
         function: RowFunction,
         parts: tuple[Tensor, ...],  # noqa: ARG002
-        context: Tensor | None,  # noqa: ARG002
         module: nn.Module,  # noqa: ARG002
     ) -> RowFunction:
-        """Return the function that is called for all chunks but the first. ``context`` is the context of the first
-        chunk."""
+        """Return the function that is called for all chunks."""
         return function
 
 

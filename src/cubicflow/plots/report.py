@@ -101,7 +101,7 @@ def draw_report(
         sections.append(f'<h2>{title}</h2><img alt="{title}" src="{source}">{_paragraph(note)}')
     facts = {
         "run": run.resolve().name,
-        "model": "a cubic-spline flow" if fitted.cells is None else "a model of the columns",
+        "model": fitted.model.phrase,
         "data": table.name,
         "parts": ", ".join(f"{count} {name}" for name, count in fitted.parts.items()),
     }

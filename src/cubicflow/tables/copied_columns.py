@@ -12,9 +12,8 @@ import numpy as np
 
 from cubicflow.tables.arrow_types import Floats, is_number
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.rules import Rule
+from cubicflow.tables.model.table_model import TableModel
 from cubicflow.tables.query.constraints import LinearConstraint, number_of, read_constraint
-from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
 FEWEST_VALUES = 20  # different values; two columns of few values may be equal by chance in a small table
@@ -49,9 +48,11 @@ def find_copies(columns: Sequence[Column], y: Floats) -> list[tuple[str, str]]:
     return found
 
 
-def copy_constraints(schema: Schema, y: Floats, rules: Sequence[Rule]) -> list[LinearConstraint]:
-    """Return a constraint for every copy in the training rows (N, D), unless a rule fixes the copy or its original."""
-    ruled = {rule.dependent for rule in rules}
+def copy_constraints(model: TableModel, numbers: Floats) -> list[LinearConstraint]:
+    """Return a constraint for every copy in the training rows (N, D + C + weight), unless a rule fixes the copy or its
+    original."""
+    ruled = {rule.dependent for rule in model.laws().encoder.rules}
+    schema, y = model.schema, model.encoder.split(numbers).y
     found = []
     for original, copy in find_copies(schema.model, y):
         if original in ruled or copy in ruled:

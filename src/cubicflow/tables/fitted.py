@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -23,12 +22,10 @@ from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model
 from cubicflow.tables.arrow_types import Floats, shown, without_views
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.columns_likelihood import score_rows
-from cubicflow.tables.model.flow_encoder import FlowEncoder, first_not_number, flow_tensor, log_likelihood
-from cubicflow.tables.model.independent import IndependentColumns
-from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import Numbers, Scored, plain_numbers
+from cubicflow.tables.model.columns import ModelOfColumns
+from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers
+from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
 from cubicflow.tables.query.conditions import Given, context_values, read_conditions
@@ -41,10 +38,10 @@ from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.split import PARTS, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
 
 SECTION = "table"
+MODELS: dict[str, type[TableModel]] = {each.name: each for each in (ModelOfColumns, FlowOfNumbers)}
 LONGEST_REASON = 500  # characters; the reason may quote an untrusted file
 SCORE_COLUMN = "log_likelihood"
 
@@ -81,14 +78,11 @@ class FittedTable:
     batches can call it. An unpickled copy is on the CPU.
 
     Attributes:
-        flow: the model: a flow of the encoded columns, or a :class:`~cubicflow.tables.model.network.ColumnsModel`.
-        schema: the kind, the role and the map of each column.
+        model: the model of the rows, with the schema of the table.
         split: which rows of the fitted table were for training, validation and test.
         missing: what :meth:`score` does by default with rows that lack a value.
         source, fingerprint: the path and a hash of the fitted file.
         parts: the number of rows in each part of the fitted table.
-        independent: the marginals of the columns; None in runs of older versions, and if ``cells`` holds them.
-        cells: the encoder of a model of columns; None for a flow.
         reading: how the fitted file was read; use ``open_table(path, fitted.reading)`` to read similar files.
         constraints: the constraints that every sample meets.
 
@@ -105,15 +99,12 @@ class FittedTable:
     ['day', 'hours']
     """
 
-    flow: Flow | Mixture | ColumnsModel
-    schema: Schema
+    model: TableModel
     split: Split
     missing: Missing
     source: str
     fingerprint: str
     parts: dict[str, int]
-    independent: IndependentColumns | None = None
-    cells: CellEncoder | None = None
     reading: Reading = DEFAULT_READING
     constraints: tuple[Constraint, ...] = ()
 
@@ -140,87 +131,71 @@ class FittedTable:
         """Return the table of a flow of vectors without context: a column of real numbers for every feature."""
         type = "float" if next(flow.parameters()).dtype == torch.float32 else "double"
         columns = tuple(Real(name, type, map=Scaled()) for name in names)
-        return cls(flow, Schema(columns), Split(), Missing.DROP, source="", fingerprint="", parts={})
+        model = FlowOfNumbers(FlowEncoder(Schema(columns)), flow)
+        return cls(model, Split(), Missing.DROP, source="", fingerprint="", parts={})
 
     def to_json(self) -> dict[str, Any]:
         """Return the table section of a run's config: everything but the weights of the model."""
-        section = {
+        return {
             "source": self.source,
             "fingerprint": self.fingerprint,
             "missing": str(self.missing),
             "split": self.split.to_json(),
             "parts": self.parts,
             "schema": self.schema.to_json(),
-            **({} if self.independent is None else {"marginals": self.independent.to_json()}),
             **({"reading": reading} if (reading := self.reading.to_json()) else {}),
             **({"constraints": [each.to_json() for each in self.constraints]} if self.constraints else {}),
+            **self.model.to_json(),
         }
-        return section if self.cells is None else {**section, "columns": self.cells.to_json()}
 
     @classmethod
     def _from_json(cls, path: Path, section: dict[str, Any], load: Callable[[], Any]) -> FittedTable:
-        """Return the fitted table of a table section. ``load`` returns the model; it is called after the section is
+        """Return the fitted table of a table section. ``load`` returns the network; it is called after the section is
         checked.
         """
-        cells = None
+        kind = MODELS["columns" if "columns" in section else "flow"]
         try:
             schema, split = Schema.from_json(section.get("schema")), Split.from_json(section.get("split"))
             reading = Reading.from_json(section.get("reading", {}))
             missing = Missing(section.get("missing"))  # type: ignore[arg-type] # raises for any other value
-            known = "marginals" in section
-            independent = IndependentColumns.from_json(section["marginals"], schema.model) if known else None
             constraints = constraints_from_json(section.get("constraints", []), schema)
-            odd = None if "columns" in section else first_not_number(schema.model)
-            if "columns" in section:
-                cells = CellEncoder.from_json(schema, section["columns"])
-            elif odd is None:
-                FlowEncoder(schema)  # raises for a column without a map
+            encoder = kind.read_encoder(schema, section)
+        except OlderRunError as error:
+            raise FlowFileError(path, str(error)) from None
         except Exception as error:  # of any type: the file is untrusted
             raise FlowFileError(
                 path, f"invalid table section: {str(error)[:LONGEST_REASON]}; restore the file, or fit again"
             ) from None
-        if odd is not None:
-            raise FlowFileError(
-                path,
-                f"this run is a flow, but its column {odd.name!r} is {odd.kind}, and this version has flows of "
-                "numbers only; fit the table again, by a model of columns",
-            )
         source, fingerprint, parts = (section.get(key) for key in ("source", "fingerprint", "parts"))
         counted = isinstance(parts, dict) and sorted(parts) == sorted(PARTS)
         if not isinstance(source, str) or not isinstance(fingerprint, str) or not counted:
             raise FlowFileError(
                 path, "invalid table section: source, fingerprint or parts is wrong; restore the file, or fit again"
             )
-        origin = source, fingerprint, dict(parts)  # type: ignore[arg-type] # checked above
-        fitted = cls(load(), schema, split, missing, *origin, independent, cells, reading, constraints)
-        if isinstance(fitted.flow, ColumnsModel):
-            columns = {} if cells is None else cells.model_arguments
-            if any(getattr(fitted.flow, name) != value for name, value in columns.items()) or not columns:
-                raise FlowFileError(
-                    path, "the model does not match the columns of the table; restore the file, or fit again"
-                )
-            return fitted
-        encoder, shape = FlowEncoder(schema), getattr(fitted.flow, "shape", None)
-        if tuple(shape or ()) != (encoder.features,) or fitted.flow.context_features != encoder.context_features:
-            raise FlowFileError(
-                path, f"the table has {encoder.features} columns to model, but the flow has another shape; fit again"
-            )
-        return fitted
+        try:
+            model = kind(encoder, load())
+        except TableError as error:
+            raise FlowFileError(path, str(error)) from None
+        return cls(model, split, missing, source, fingerprint, dict(parts), reading, constraints)  # type: ignore[arg-type] # checked above
 
     def __reduce__(self) -> tuple[Callable[..., FittedTable], tuple[Any, ...]]:
-        return _unpickled, (self.to_json(), pack(self.flow))
-
-    @cached_property
-    def encoder(self) -> FlowEncoder | CellEncoder:
-        """The conversion between rows of the table and the model's matrices."""
-        return FlowEncoder(self.schema) if self.cells is None else self.cells
+        return _unpickled, (self.to_json(), pack(self.model.network))
 
     @property
-    def needed_cells(self) -> CellEncoder:
-        """The encoder of a model of columns. Raises TableError for a flow."""
-        if self.cells is None:
-            raise TableError("this run is a flow, but the call needs a model of columns; fit one", model="columns")
-        return self.cells
+    def flow(self) -> Any:
+        """The network of the model: a :class:`~cubicflow.Flow`, a :class:`~cubicflow.Mixture`, or a
+        :class:`~cubicflow.tables.model.network.ColumnsModel`."""
+        return self.model.network
+
+    @property
+    def schema(self) -> Schema:
+        """The kind and the role of each column."""
+        return self.model.schema
+
+    @property
+    def encoder(self) -> Encoder:
+        """The conversion between rows of the table and the network's matrices."""
+        return self.model.encoder
 
     def numbers(self, rows: pa.RecordBatch | pa.Table) -> Floats:
         """Return the plain numbers (N, D) of the modelled columns, in the table's order: NaN for a missing value, inf
@@ -229,15 +204,6 @@ class FittedTable:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         columns = [(column, table.column(column.name).combine_chunks()) for column in self.schema.model]
         return np.column_stack([plain_numbers(column, array) for column, array in columns])
-
-    def scored(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:
-        """Return the scores of rows that the encoder has read.
-
-        ``observed_only`` scores the values that are present, given that they are present, and ignores which values are
-        missing.
-        """
-        found = score_numbers(self.flow, self.encoder, numbers, observed_only=observed_only)
-        return found if self.independent is None else found._replace(baseline=self.independent.log_prob(numbers.y))
 
     # --- scores ---
 
@@ -349,9 +315,10 @@ class FittedTable:
         ``say`` is called with a line on the quality of rows under conditions.
         """
         n = whole_number("the number of samples", n, 0)
-        if self.cells is not None and temperature != 1:
+        if not self.model.takes_temperature and temperature != 1:
             raise TableError(
-                f"a model of columns has no temperature, got {temperature:g}; leave the temperature out, or fit a flow",
+                f"{self.model.phrase} has no temperature, got {temperature:g}; leave the temperature out, or fit a "
+                "flow",
                 model="flow",
             )
         options: dict[str, Any] = {"complete": complete, "constraints": self.all_constraints(constraints), "say": say}
@@ -361,18 +328,7 @@ class FittedTable:
         self, n: int, context: NDArray[np.float64] | None, generator: torch.Generator, temperature: float = 1.0
     ) -> NDArray[np.float64]:
         """Draw n rows as plain numbers. A model of columns keeps the sums of the fit."""
-        if isinstance(self.flow, ColumnsModel):
-            rules: dict[str, Any] = {"constraints": self.constraints}
-            return sample.draw_rows(self.flow, self.needed_cells, n, context, generator, **rules)
-        encoder = FlowEncoder(self.schema)
-        features = encoder.context_inputs(context)
-        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
-        if features is None:
-            x = self.flow.sample(n, **options)
-        else:
-            x = self.flow.sample(1, flow_tensor(self.flow, features), **options)[0]
-        check_drawn(x)
-        return encoder.numbers(x.double().cpu().numpy())
+        return sample.draw_rows(self.model, n, context, generator, temperature, constraints=self.constraints)
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
@@ -396,7 +352,7 @@ class FittedTable:
 
     def generator(self, seed: int | None) -> torch.Generator:
         """Return a generator on the model's device; a random one without a seed."""
-        generator = torch.Generator(next(self.flow.parameters()).device)
+        generator = torch.Generator(next(self.model.network.parameters()).device)
         generator.manual_seed(seed) if seed is not None else generator.seed()
         return generator
 
@@ -447,14 +403,14 @@ class FittedTable:
         ``how`` are keyword arguments of :class:`~cubicflow.tables.query.question.Question`. Raises TableError for a
         flow, which answers no conditions.
         """
-        if self.cells is None or not isinstance(self.flow, ColumnsModel):
+        if not self.model.has_laws:
             raise TableError(
-                "this run is a flow, so conditions can be values of its context columns only; for conditions on any "
-                "column, fit a model of columns",
+                f"this run is {self.model.phrase}, so conditions can be values of its context columns only; for "
+                "conditions on any column, fit a model of columns",
                 model="columns",
             )
         kept = self.constraints if constraints is None else constraints
-        return Question(self.flow, self.cells, given, kept, **how)
+        return Question(self.model.laws(), given, kept, **how)
 
 
 def _digits_of(value: object) -> int:
@@ -480,7 +436,7 @@ def score_all(
     """
     if unseen not in ("count", "error"):
         raise TableError(f"unseen should be count or error, got {unseen!r}")
-    if Missing(missing) is Missing.MODEL and any(model.cells is None for model in models):
+    if Missing(missing) is Missing.MODEL and not all(one.model.takes_gaps for one in models):
         raise TableError(
             "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
             missing="drop",
@@ -493,12 +449,12 @@ def score_all(
             found = []
             for model in models:
                 numbers = model.encoder.read(piece.batch, weights=weights)
-                scored = model.scored(numbers, observed_only=observed_only)
+                scored = model.model.score(numbers, observed_only=observed_only)
                 counts: Mapping[str, int] = {}
                 if scored.unseen is not None and scored.unseen.any():
                     if unseen == "error":
-                        raise _first_unseen(model.needed_cells.order, scored.unseen, piece)
-                    by_column = zip(model.needed_cells.order, scored.unseen.sum(axis=0).tolist(), strict=True)
+                        raise _first_unseen(model.model.order, scored.unseen, piece)
+                    by_column = zip(model.model.order, scored.unseen.sum(axis=0).tolist(), strict=True)
                     counts = {name: count for name, count in by_column if count}
                 about = piece.numbers, model.split.parts_of(piece.numbers), piece.read, piece.gaps
                 baseline = scored.baseline if independent else None
@@ -506,25 +462,6 @@ def score_all(
             yield found
     except TableError as error:
         raise error.about(table.name) from None
-
-
-def score_numbers(
-    flow: Flow | Mixture | ColumnsModel,
-    encoder: FlowEncoder | CellEncoder,
-    numbers: Numbers,
-    *,
-    observed_only: bool = False,
-) -> Scored:
-    """Return the scores of rows that the encoder of a model has read."""
-    if isinstance(flow, ColumnsModel) and isinstance(encoder, CellEncoder):
-        found = score_rows(flow, encoder, numbers, observed_only=observed_only)
-    elif isinstance(flow, ColumnsModel) or isinstance(encoder, CellEncoder):
-        raise TypeError(
-            f"a {type(flow).__name__} cannot use a {type(encoder).__name__}: a model of columns needs a CellEncoder"
-        )
-    else:
-        found = Scored(log_likelihood(flow, encoder, numbers))
-    return found._replace(log_p=checked_scores(found.log_p))
 
 
 def _first_unseen(order: Sequence[str], unseen: NDArray[np.bool_], piece: Piece) -> TableError:

@@ -3,56 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from inspect import signature
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cubicflow.advice import Advice
-from cubicflow.flows import Flow, tabular
-from cubicflow.flows.tabular_recipe import TabularConfig
-from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
-from cubicflow.tables.fitted import SECTION, FittedTable
-from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import find_atoms
-from cubicflow.tables.model.flow_encoder import ROWS_AT_ONCE, FlowEncoder, check_numbers
-from cubicflow.tables.model.independent import IndependentColumns
-from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import plain_numbers
-from cubicflow.tables.model.rules import described_rules
-from cubicflow.tables.query.constraints import Constraint, learn_constraints
+from cubicflow.tables.fitted import MODELS, SECTION, FittedTable
+from cubicflow.tables.model.flow import evenly_spaced, sampled
+from cubicflow.tables.model.table_model import TableModel
+from cubicflow.tables.query.constraints import LinearConstraint, learn_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.means import Mean
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
 from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.table_rows import SplitRows, TableRows, load_numbers, load_parts, parts_of, split_numbers
+from cubicflow.tables.table_rows import TableRows, load_numbers
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import RunFolder
 
-MODELS = ("columns", "flow")
 FLOW_CHOSEN = Advice(
     "all columns are complete real numbers, so the model is a flow; a model of columns, which also takes conditions on "
     "any column and fills missing values, is fitted",
     model="columns",
 )
-PHRASES = {"columns": "a model of columns", "flow": "a flow"}  # names of the models in messages
-EPOCHS = 30  # default number of epochs of a model of columns
-# Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
-SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
-TRAINING_ROWS = 10_000  # training rows that are scored, and that the marginals are learned from
+SCORED_ROWS = 10_000  # training rows that are scored
+ROWS_AT_ONCE = 1 << 12  # rows scored at once
 
 
 @dataclass(frozen=True)
@@ -123,118 +111,143 @@ def fit_table(
     table = open_table(data, reading)
     check_reading(table, reading)
     temporary = run.absolute().parent if run.absolute().parent.is_dir() else None  # folder for temporary files
-    if model == "flow" and options.missing is Missing.MODEL:
+    requested = None if model is None else MODELS[model]
+    if requested is not None and not requested.takes_gaps and options.missing is Missing.MODEL:
         raise TableError(
-            "a flow cannot model missing values; fit a model of columns, or leave out rows that lack a value",
+            f"{requested.phrase} cannot model missing values; fit a model of columns, or leave out rows that lack a "
+            "value",
             missing="drop",
         )
-    missing = Missing(options.missing or (Missing.ERROR if model == "flow" else Missing.MODEL))
-    requested: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
-    requested |= {"spool": temporary, "leave_out_identifiers": True}
-    found = infer(table, **requested)
-    requested_model = model
-    model = model or ("columns" if options.missing is Missing.MODEL else suited_model(found))
-    if model == "flow":
-        try:
-            check_flow(found)
-        except TableError as error:
-            raise error.about(table.name) from None
-        # training rows are complete; rows to score may have missing values
+    gaps = requested is None or requested.takes_gaps
+    missing = Missing(options.missing or (Missing.MODEL if gaps else Missing.ERROR))
+    how: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
+    found = infer(table, **how, spool=temporary, leave_out_identifiers=True)
+    kind = requested or MODELS["columns" if options.missing is Missing.MODEL else suited_model(found)]
+    try:
+        kind.check(found)
+    except TableError as error:
+        raise error.about(table.name) from None
+    if not kind.takes_gaps:  # training rows are complete; rows to score may have missing values
         missing = Missing(options.missing or Missing.ERROR)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
-    say(
-        f"{table.name}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {PHRASES[model]}"
-    )
-    if model == "flow" and requested_model is None:
+    say(f"{table.name}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {kind.phrase}")
+    if not kind.has_laws and requested is None:
         say(Advice.after("note: ", FLOW_CHOSEN))
     for note in found.notes:
         say(Advice.after("note: ", note))
     for warning in found.warnings:
         say(f"warning: {warning}")
-    _check_settings(settings or {}, model)
+    _check_settings(settings or {}, kind)
     kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
-    prepare = prepare_columns if model == "columns" else prepare_flow
-    prepared = prepare(found, missing, config.seed, settings or {}, temporary)
+    numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, temporary)
+    prepared = prepare(kind, found.schema, numbers, [part.numpy() for part in chosen], config.seed, settings or {})
     kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
-    for note in prepared.notes:
+    for note in (*prepared.model.notes, *described_copies(prepared.copies), *_gap_notes(found)):
         say(Advice.after("note: ", note))
-    if copies := copied_rows(prepared.rows).message():
+    train, validation, test = prepared.rows
+    if copies := copied_rows(train, (validation, test)).message():
         say(f"warning: {copies}")
-    some_rows = evenly_spaced(prepared.rows.train, TRAINING_ROWS)
-    independent = learn_independent(some_rows) if prepared.cells is None else None
     origin = found.split, missing, table.origin.source or STANDARD_INPUT, found.table.fingerprint(), found.parts
     read = replace(reading, notations=found.table.notations)
-    fitted = FittedTable(prepared.model, found.schema, *origin, independent, prepared.cells, read, kept_constraints)
+    fitted = FittedTable(prepared.model, *origin, read, kept_constraints)
     fitted.all_constraints()  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
-        # Use the marginals of the original run: older versions stored none, and another machine may round differently.
-        kept = before.get("marginals")
-        fitted = replace(
-            fitted, independent=None if kept is None else IndependentColumns.from_json(kept, found.schema.model)
-        )
+        fitted = replace(fitted, model=fitted.model.resumed(before))
     before_start = None if start is None else begin_from(Path(start), fitted)
-    sections = {SECTION: fitted.to_json()}
-    run_options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
-    suited = TrainingConfig.make(**{**prepared.training, **training})
-    result = fit(
-        prepared.model, prepared.rows.train, prepared.rows.validation, suited, run=run, sections=sections, **run_options
+    run_options: dict[str, Any] = {"run": run, "resume": resume, "overwrite": overwrite, "progress": progress}
+    trained, result = train_rows(
+        prepared._replace(model=fitted.model), training, sections={SECTION: fitted.to_json()}, **run_options
     )
     if before_start is not None and (worse := before_start.worse(result)):
         say(f"warning: {worse}")
-    fitted = replace(fitted, flow=result.flow)
-    test, train = (score_part(fitted, part) for part in (prepared.rows.test, some_rows))
+    fitted = replace(fitted, model=trained)
+    some = train.part(torch.from_numpy(evenly_spaced(np.arange(train.num_rows), SCORED_ROWS)))
+    score_of_test, score_of_train = (score_part(trained, part) for part in (test, some))
     columns = len(found.schema.columns) - len(found.schema.of_role("dropped"))
     used = Used(found.rows + found.dropped, found.rows, columns, found.lost)
-    return TableFit(result, fitted, test, train, used)
+    return TableFit(result, fitted, score_of_test, score_of_train, used)
 
 
-def score_part(fitted: FittedTable, rows: TableRows) -> Score:
+class Prepared(NamedTuple):
+    """An untrained model, the rows of each part, and constraints that keep copies of columns equal."""
+
+    model: TableModel
+    rows: Sequence[TableRows]
+    copies: Sequence[LinearConstraint]
+
+
+def prepare(
+    kind: type[TableModel],
+    schema: Schema,
+    numbers: Floats,
+    parts: Sequence[NDArray[np.int64]],
+    seed: int,
+    settings: Mapping[str, Any],
+) -> Prepared:
+    """Return a model for plain numbers (N, D + C + weight), and its rows.
+
+    Args:
+        parts: the row numbers of each part; training rows are the first.
+        settings: settings of the network; others depend on the number of training rows.
+    """
+    model = kind.learn(schema, numbers, parts[0], seed, settings)
+    every = TableRows(model.encoder, numbers)
+    copies = copy_constraints(model, numbers[parts[0]]) if kind.has_laws else []
+    return Prepared(model, [every.part(torch.from_numpy(part)) for part in parts], copies)
+
+
+def train_rows(prepared: Prepared, training: Mapping[str, Any], **options: Any) -> tuple[TableModel, FitResult]:
+    """Train a model on the first part of its rows, and validate it on the second. Return it with the fit's result.
+
+    ``training`` are settings of :class:`cubicflow.training.TrainingConfig`; others depend on the number of rows.
+    ``options`` are keyword arguments of :func:`cubicflow.training.fit`.
+    """
+    train, validation, *_ = prepared.rows
+    config = TrainingConfig.make(**{**prepared.model.suited_training(train.num_rows), **training})
+    result = fit(prepared.model.network, train, validation, config, **options)
+    return prepared.model.with_network(result.flow), result
+
+
+def fit_rows(
+    name: str,
+    schema: Schema,
+    numbers: Floats,
+    parts: Sequence[NDArray[np.int64]],
+    settings: Mapping[str, Any],
+    training: Mapping[str, Any],
+    *,
+    progress: bool = False,
+) -> tuple[TableModel, Floats]:
+    """Fit the model with this name to plain numbers; return it in float64, and the scores of the second part's rows.
+
+    The arguments are those of :func:`prepare` and :func:`train_rows`.
+    """
+    prepared = prepare(MODELS[name], schema, numbers, parts, training["seed"], settings)
+    model, _ = train_rows(prepared, training, progress=progress)
+    model.network.double()
+    return model, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
+
+
+def score_part(model: TableModel, rows: TableRows) -> Score:
     """Return the mean log likelihood of a part of the table, and that of independent columns."""
     score = ScoreOfRows()
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
-        scored = fitted.scored(numbers)
+        scored = model.score(numbers)
         score.update(scored.log_p, scored.baseline, numbers.weights)
     return score.result()
 
 
-def evenly_spaced(rows: TableRows, most: int) -> TableRows:
-    """Return at most ``most`` of the rows, evenly spaced."""
-    if rows.num_rows <= most:
-        return rows
-    return rows.part(torch.arange(most) * rows.num_rows // most)
-
-
-def learn_independent(rows: TableRows) -> IndependentColumns | None:
-    """Return the marginals of training rows; None for a single column without context, which depends on nothing."""
-    if len(rows.encoder.columns) == 1 and not rows.encoder.schema.context:
-        return None
-    numbers = rows.plain(0, rows.num_rows)
-    return IndependentColumns.learn(rows.encoder.columns, numbers.y, numbers.weights)
-
-
-def _check_settings(settings: Mapping[str, Any], model: str) -> None:
+def _check_settings(settings: Mapping[str, Any], kind: type[TableModel]) -> None:
     """Raise TableError for a setting of the other kind of model."""
-    known = {"flow": {field.name for field in fields(TabularConfig)}, "columns": {*signature(ColumnsModel).parameters}}
-    other = next(name for name in MODELS if name != model)
+    (other,) = (each for each in MODELS.values() if each is not kind)
     for name in settings:
-        if name not in known[model] and name in known[other]:
+        if name not in kind.setting_names() and name in other.setting_names():
             raise TableError(
-                f"{name} is a setting of {PHRASES[other]}, but the table is fitted by {PHRASES[model]}; "
-                "leave the setting out, or choose the other model",
-                model=other,
+                f"{name} is a setting of {other.phrase}, but the table is fitted by {kind.phrase}; leave the setting "
+                "out, or choose the other model",
+                model=other.name,
             )
-
-
-class Prepared(NamedTuple):
-    """A model, the rows to train it on, training settings for these rows, notes for the user, and copied columns."""
-
-    model: Any
-    cells: CellEncoder | None
-    rows: SplitRows
-    training: Mapping[str, Any]
-    notes: Sequence[str]
-    copies: Sequence[Constraint] = ()
 
 
 def suited_model(found: Inferred) -> str:
@@ -245,52 +258,11 @@ def suited_model(found: Inferred) -> str:
     if found.gaps or any(column.counts_mass for column in columns):
         return "columns"
     try:
-        check_flow(found)
+        MODELS["flow"].check(found)
     except TableError:
         return "columns"
-    y = np.column_stack([_sampled(found, column) for column in columns])
+    y = np.column_stack([sampled(found, column) for column in columns])
     return "columns" if find_copies(columns, y) else "flow"
-
-
-def check_flow(found: Inferred) -> None:
-    """Raise TableError for a column that a flow cannot model: one that does not hold numbers, or one with atoms."""
-    check_numbers(found.schema.model)
-    for column in found.schema.model:
-        if not column.counts_mass and len(atoms := find_atoms(_sampled(found, column))):
-            raise TableError(
-                f"column {column.name!r} is {column.kind}, but {atoms[0]:g} repeats in it, and a flow gives no single "
-                "value a probability; fit a model of columns",
-                model="columns",
-            )
-
-
-def _sampled(found: Inferred, column: Column) -> Floats:
-    """Return the plain numbers of a column in a sample of training rows, without missing values."""
-    y = plain_numbers(column, found.sample.column(column.name).combine_chunks())
-    return y[~np.isnan(y)]
-
-
-def prepare_flow(
-    found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
-) -> Prepared:
-    """Return a flow of the encoded columns, its rows and its training settings."""
-    encoder = FlowEncoder(found.schema)
-    rows = load_parts(found.table, encoder, found.split, missing, found.rows, folder)
-    return Prepared(suited_flow(encoder, found.parts["train"], seed, settings), None, rows, SUITED_TRAINING, ())
-
-
-def prepare_columns(
-    found: Inferred, missing: Missing, seed: int, settings: Mapping[str, Any], folder: Path | None
-) -> Prepared:
-    """Return a model of columns, its encoder, its rows and its training settings."""
-    numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, folder)
-    training = split_numbers(found.schema, np.asarray(numbers[chosen[0].numpy()]))
-    encoder = CellEncoder.learn(found.schema, *training)
-    model = suited_columns_model(encoder, training.y, seed, settings)
-    copies = copy_constraints(found.schema, training.y, encoder.rules)
-    notes = [*described_rules(encoder.rules), *described_copies(copies), *_gap_notes(found)]
-    rows = parts_of(encoder, numbers, chosen)
-    return Prepared(model, encoder, rows, suited_columns_training(len(training.y)), notes, copies)
 
 
 def _gap_notes(found: Inferred) -> list[str]:
@@ -298,63 +270,3 @@ def _gap_notes(found: Inferred) -> list[str]:
         return []
     counted = ", ".join(f"{name!r} ({count:,})" for name, count in found.gaps.items())
     return [f"missing values are modelled as a separate value, in {counted}"]
-
-
-def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: Mapping[str, Any]) -> ColumnsModel:
-    """Return a model of the encoder's columns for training rows of plain numbers (N, D).
-
-    The user's ``settings`` override the defaults for this number of rows.
-    """
-    columns: dict[str, Any] = {**encoder.model_arguments, "strangers": encoder.strangers(y)}
-    with seeded(seed):
-        model = ColumnsModel(**{**columns, **suited_columns(len(y)), **settings})
-    model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
-    return model
-
-
-def suited_columns(rows: int) -> dict[str, Any]:
-    """Return default settings of :class:`~cubicflow.tables.model.network.ColumnsModel` for this many training rows."""
-    few, many = rows < 2_000, rows >= 30_000
-    # Fast waves let a network tell single rows apart. With few rows it then memorises them instead of the dependence.
-    octaves = 2 if rows < 500 else 3 if few else 7 if many else 4
-    return {
-        "hidden_features": 32 if few else 64 if rows < 10_000 else 96,
-        "num_bins": 8 if few else 16 if rows < 20_000 else 24,
-        "octaves": octaves,
-        "dropout": 0.0 if many else 0.1 if rows >= 20_000 else 0.2,
-        "cell_dropout": 0.02 if many else 0.3 if rows < 10_000 else 0.1,
-    }
-
-
-def suited_columns_training(rows: int) -> dict[str, Any]:
-    """Return default training settings of a model of columns for this many rows."""
-    batch = min(64 if rows < 5_000 else 256, rows)
-    return {
-        "learning_rate": 1e-3 if rows < 2_000 else 5e-3,
-        "beta2": 0.98,
-        "weight_decay": 0.01,
-        "batch_size": batch,
-        "steps": min(max(EPOCHS * (rows // batch), 1_000), 4_500),
-    }
-
-
-def suited_settings(rows: int) -> dict[str, Any]:
-    """Return default settings of :func:`cubicflow.flows.tabular` for this many training rows.
-
-    >>> suited_settings(300)["hidden_features"], suited_settings(50_000)["hidden_features"]
-    (32, 128)
-    """
-    width = 32 if rows < 2_000 else 64 if rows < 10_000 else 128 if rows < 200_000 else 256
-    return {
-        "num_layers": 5 if rows < 2_000 else 6 if rows < 200_000 else 10,
-        "hidden_features": width,
-        "num_bins": 8,
-        "dropout": 0.2 if rows < 2_000 else 0.1 if rows < 10_000 else 0.0,
-    }
-
-
-def suited_flow(encoder: FlowEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
-    """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for this many rows."""
-    chosen = {**suited_settings(rows), **settings}
-    with seeded(seed):
-        return tabular(encoder.features, context_features=encoder.context_features, **chosen)

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +17,8 @@ from torch import Tensor
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order
 from cubicflow.seeds import Stream, derive_seed, scramble
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.flow_encoder import FlowEncoder
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
+from cubicflow.tables.model.table_model import Encoder
 from cubicflow.tables.read.file_checks import changed
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
@@ -38,7 +36,7 @@ class TableRows(IndexedRows):
     A row that is taken by number always has the same noise, so a validation score does not fluctuate.
     """
 
-    def __init__(self, encoder: FlowEncoder | CellEncoder, numbers: NDArray[np.float64]) -> None:
+    def __init__(self, encoder: Encoder, numbers: NDArray[np.float64]) -> None:
         self.encoder = encoder
         self.numbers = numbers
         self.num_rows = len(numbers)
@@ -68,7 +66,7 @@ class TableRows(IndexedRows):
                 yield Batch(*(None if piece is None else piece[place][order.share] for piece in encoded))  # type: ignore[arg-type] # x is never None
 
     def _encode(self, numbers: NDArray[np.float64], noise: NDArray[np.float64] | None = None) -> Batch:
-        y, context, weights = split_numbers(self.encoder.schema, numbers)
+        y, context, weights = self.encoder.split(numbers)
         x, context = self.encoder.inputs(y, noise), self.encoder.context_inputs(context)
         parts = (None if part is None else torch.from_numpy(part.astype(np.float32)) for part in (x, context, weights))
         return Batch(*parts)  # type: ignore[arg-type] # x is never None
@@ -82,33 +80,7 @@ class TableRows(IndexedRows):
 
     def plain(self, first: int, last: int) -> Numbers:
         """Return the rows ``first`` to ``last`` of this part as plain numbers, for scoring."""
-        return split_numbers(self.encoder.schema, np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
-
-
-class SplitRows(NamedTuple):
-    """The training, validation and test rows of a table."""
-
-    train: TableRows
-    validation: TableRows
-    test: TableRows
-
-
-def load_parts(
-    table: Table,
-    encoder: FlowEncoder | CellEncoder,
-    split: Split,
-    missing: Missing | str,
-    rows: int,
-    folder: Path | None = None,
-) -> SplitRows:
-    """Read the parts of a table of ``rows`` rows, as :func:`load_numbers` does."""
-    return parts_of(encoder, *load_numbers(table, encoder.schema, split, missing, rows, folder))
-
-
-def parts_of(encoder: FlowEncoder | CellEncoder, numbers: NDArray[np.float64], chosen: Sequence[Tensor]) -> SplitRows:
-    """Return the parts of the plain numbers. ``chosen`` holds the row numbers of each part."""
-    everything = TableRows(encoder, numbers)
-    return SplitRows(*(everything.part(rows) for rows in chosen))
+        return self.encoder.split(np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
 
 
 def load_numbers(
@@ -139,10 +111,3 @@ def load_numbers(
     if stop != rows:
         raise changed(table.name, rows, stop)
     return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]
-
-
-def split_numbers(schema: Schema, numbers: NDArray[np.float64]) -> Numbers:
-    """Split plain numbers (N, D + C + weight) into y, context and weights."""
-    ends = len(schema.model), len(schema.model) + len(schema.context)
-    y, context, weights = np.split(numbers, ends, axis=1)
-    return Numbers(y, context if schema.context else None, weights[:, 0] if weights.shape[1] else None)

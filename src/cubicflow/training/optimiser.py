@@ -24,10 +24,6 @@ class Weights:
         self.params = list(params)
         self.tensors = [param.detach() for param in params]
 
-    def by_param(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return views of tensors like ``tensors``, one with the shape of each parameter."""
-        return list(tensors)
-
     def zero_grad(self) -> None:
         """Remove old gradients, so that the next backward pass does not add to them."""
         for param in self.params:

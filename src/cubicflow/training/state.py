@@ -23,8 +23,6 @@ class TrainingState(RunNumbers):
     Attributes:
         training_step: the training step, with its flow, weights, optimiser and averages.
         best: the flow's tensors at the best step, by the names of its state dict.
-        best_tensors: the trained weights among them, in the layout of the step's weights: few tensors to copy.
-        others: the names of the rest, such as buffers.
     """
 
     best_loss: float
@@ -32,15 +30,7 @@ class TrainingState(RunNumbers):
     def __init__(self, step: Step) -> None:
         super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, math.inf)
         self.training_step = step
-        self.best_tensors = [tensor.clone() for tensor in step.weights.tensors]
-        views = dict(zip(map(id, step.weights.params), step.weights.by_param(self.best_tensors), strict=True))
-        params = {name: views.get(id(param)) for name, param in step.flow.named_parameters(remove_duplicate=False)}
-        self.best, self.others = {}, []
-        for name, value in step.flow.state_dict().items():
-            if (view := params.get(name)) is None:
-                self.others.append(name)
-                view = value.detach().clone()
-            self.best[name] = view
+        self.best = {name: value.detach().clone() for name, value in step.flow.state_dict().items()}
 
     @torch.no_grad()
     def keep(self, weights: WeightsKind) -> None:
@@ -48,11 +38,8 @@ class TrainingState(RunNumbers):
         self.best_step, self.best_weights = self.step, weights
         step = self.training_step
         with step.averages.in_place() if step.averages is not None and weights == AVERAGED else nullcontext():
-            for best, tensor in zip(self.best_tensors, step.weights.tensors, strict=True):
-                best.copy_(tensor)
-            now = step.flow.state_dict() if self.others else {}
-            for name in self.others:
-                self.best[name].copy_(now[name])
+            for name, value in step.flow.state_dict().items():
+                self.best[name].copy_(value)
 
     def numbers(self) -> RunNumbers:
         """Return the numbers for a checkpoint. JSON has no infinite loss, so it becomes None."""

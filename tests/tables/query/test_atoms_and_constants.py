@@ -28,8 +28,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
 
 @pytest.mark.parametrize(("column", "atom"), [("rain", 0.0), ("warm", 10.0)])
 def test_the_density_at_an_atom_is_that_of_the_numbers_beside_it(fitted: FittedTable, column: str, atom: float) -> None:
-    assert fitted.cells is not None
-    assert fitted.cells.cells[column].atoms == (atom,)  # type: ignore[attr-defined] # a column of numbers
+    assert fitted.model.cells[column].atoms == (atom,)  # type: ignore[attr-defined] # a column of numbers
     after = fitted.conditional(column, ["kind=x"])  # a mixture of exact distributions
     at, beside = after.density([atom, atom + 1e-9]).values
     assert at == pytest.approx(beside, rel=1e-6)

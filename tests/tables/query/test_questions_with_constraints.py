@@ -61,9 +61,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     frame.to_csv(folder / "t.csv", index=False)
     fitted = fit_table(folder / "t.csv", folder / "run", constraints=[text], settings=SMALL, **TRAINING).fitted
-    assert fitted.cells is not None
-    assert fitted.cells.order == list(frame)
-    assert not fitted.cells.rules
+    assert fitted.model.order == list(frame)
+    assert not fitted.model.laws().encoder.rules
     found = Case(fitted, *enumerated(fitted, frame, text))
     assert found.missing < 0.002  # far below the differences that a wrong method makes
     return found

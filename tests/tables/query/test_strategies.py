@@ -41,7 +41,7 @@ class Model(NamedTuple):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     fitted = fit_every_kind(tmp_path_factory.mktemp("kinds"))
-    about = fitted.flow, fitted.needed_cells, None, fitted.constraints
+    about = fitted.model.laws(), None, fitted.constraints
     found = Model(fitted, Pool(*about, seed=1), Pool(*about, seed=2))
     found.pool.grow_to(POOL_ROWS)
     found.sample.grow_to(SAMPLE_ROWS)
@@ -50,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def answers(model: Model, given: dict[str, object]) -> dict[str, Begun]:
     """Return the answer of every strategy that applies."""
-    question = Question(model.fitted.flow, model.fitted.needed_cells, given, model.fitted.constraints)
+    question = Question(model.fitted.model.laws(), given, model.fitted.constraints)
     generator = torch.Generator().manual_seed(0)
     y = model.sample.y
     found = {

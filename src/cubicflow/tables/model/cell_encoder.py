@@ -13,8 +13,8 @@ import numpy as np
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
 from cubicflow.tables.model.independent import log_alone, read_shares, shares_of
-from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
+from cubicflow.tables.model.table_model import Encoder
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
 
@@ -22,7 +22,7 @@ MIN_EXPECTED = 7.0  # rows with a pair, if columns were independent; 0 such rows
 MOST_STRANGERS = 2048  # most pairs of outcomes that never occur together
 
 
-class CellEncoder(PlainRows):
+class CellEncoder(Encoder):
     """The conversion between a table with this schema and the cells of a model of its columns.
 
     Plain numbers have their columns in the table's order; cells have them in the model's order.

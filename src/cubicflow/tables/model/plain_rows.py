@@ -28,22 +28,6 @@ class Numbers(NamedTuple):
     weights: Floats | None
 
 
-class Scored(NamedTuple):
-    """Scores of rows, from one pass.
-
-    Attributes:
-        log_p: log p of each row given its context, (N,), in nats and in the data's units.
-        terms: log p of every cell given the cells before it, (N, D) in the model's order; None for a flow.
-        baseline: log p of each row under independent columns, (N,); None if it is not known.
-        unseen: which values no training row had, (N, D) in the model's order; None for a flow, which refuses them.
-    """
-
-    log_p: Floats
-    terms: Floats | None = None
-    baseline: Floats | None = None
-    unseen: NDArray[np.bool_] | None = None
-
-
 class PlainRows:
     """The conversion between rows of a table with this schema and plain numbers.
 
@@ -56,16 +40,10 @@ class PlainRows:
     [{'word': 'b', 'size': 7}]
     """
 
-    noise_features = 0  # columns to which training adds noise
-
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.columns = schema.model
         self.features = len(self.columns)
-
-    def noise(self, rows: int, generator: np.random.Generator) -> Floats | None:  # noqa: ARG002
-        """Return the noise that training adds to rows; None if it adds none."""
-        return None
 
     def numbers_of(self, column: Column, array: pa.Array) -> Floats:
         """Return the plain numbers of a column's values."""
@@ -89,6 +67,12 @@ class PlainRows:
             if (found < 0).any():
                 raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
         return Numbers(y, context, found)
+
+    def split(self, numbers: Floats) -> Numbers:
+        """Split plain numbers (N, D + C + weight) into y, context and weights."""
+        ends = self.features, self.features + len(self.schema.context)
+        y, context, weights = np.split(np.asarray(numbers), ends, axis=1)
+        return Numbers(y, context if self.schema.context else None, weights[:, 0] if weights.shape[1] else None)
 
     def read_context(self, batch: pa.RecordBatch) -> Floats:
         """Return the plain numbers (N, C) of the context columns. The batch may lack other columns."""

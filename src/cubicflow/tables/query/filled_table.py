@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cubicflow.arguments import whole_number
 from cubicflow.seeds import derive_seed, fresh_seed
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.impute import fill_gaps
 from cubicflow.tables.read.table import Table, in_memory
@@ -48,9 +47,10 @@ class FilledTable:
     left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        if self.fitted.cells is None or not isinstance(self.fitted.flow, ColumnsModel):
+        if not self.fitted.model.takes_gaps:
             raise TableError(
-                "this run is a flow, which does not model missing values; to fill them, fit a model of columns",
+                f"this run is {self.fitted.model.phrase}, which does not model missing values; to fill them, fit a "
+                "model of columns",
                 model="columns",
             )
         whole_number("the number of draws", self.draws, 1)
@@ -69,9 +69,9 @@ class FilledTable:
 
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
-        model: Any = self.fitted.flow  # a ColumnsModel, see __post_init__
-        cells, device = self.fitted.needed_cells, next(model.parameters()).device
-        numbers = cells.read(batch)
+        model = self.fitted.model.laws()
+        device = model.network.positions.device
+        numbers = model.encoder.read(batch)
         self._count(batch, numbers.y)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
         # one seed for the whole table, a separate stream for each batch
@@ -79,7 +79,7 @@ class FilledTable:
         context = None if numbers.context is None else numbers.context[rows]
         how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
         how["constraints"] = self.fitted.constraints
-        return rows, fill_gaps(model, cells, numbers.y[rows], context, generator, **how)
+        return rows, fill_gaps(model, numbers.y[rows], context, generator, **how)
 
     def _count(self, batch: pa.RecordBatch, y: Floats) -> None:
         gaps = np.isnan(y).sum(axis=0).tolist()

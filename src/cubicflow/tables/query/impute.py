@@ -21,10 +21,9 @@ import numpy as np
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.model.coder import SetCells
-from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import Computed, solved_columns
 from cubicflow.tables.query.walk import Particles, Walk
@@ -38,8 +37,7 @@ UNEVEN = 0.5  # effective share of a row's particles; a row with a smaller share
 
 
 def fill_gaps(
-    model: ColumnsModel,
-    encoder: CellEncoder,
+    model: ModelOfColumns,
     y: Floats,
     context: Floats | None,
     generator: torch.Generator,
@@ -55,7 +53,7 @@ def fill_gaps(
     ``most_likely`` fills a missing value with the most probable word, or the median number, of all particles. On a
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
-    walk = Walk(model, encoder, {}, present=True, constraints=constraints)
+    walk = Walk(model, {}, present=True, constraints=constraints)
     sums = solved_columns(walk)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)

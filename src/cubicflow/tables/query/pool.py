@@ -22,9 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.law import Law
-from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy
@@ -49,24 +48,23 @@ class Pool(Strategy):
 
     Attributes:
         model: the model.
-        encoder: the encoder of its cells.
         context: the context of all rows, or None.
         constraints: the constraints of the fit. Columns that are sums are computed; rows may break other constraints.
         seed: the seed of the rows.
         size: the number of rows drawn so far.
     """
 
-    model: ColumnsModel
-    encoder: CellEncoder
+    model: ModelOfColumns
     context: Floats | None = None
     constraints: Sequence[Constraint] = ()
     seed: int = 0
     size: int = 0
 
     def __post_init__(self) -> None:
-        self.walk = Walk(self.model, self.encoder, {}, self.context, constraints=self.constraints, drops=True)
+        self.walk = Walk(self.model, {}, self.context, constraints=self.constraints, drops=True)
         self._generator = torch.Generator().manual_seed(self.seed)
-        numbers = sum(self.model.outcomes) + sum(2 * self.model.num_bins + 2 for s in self.model.shapes if s)
+        network = self.model.network
+        numbers = sum(network.outcomes) + sum(2 * network.num_bins + 2 for shape in network.shapes if shape)
         self.most = max(min(MOST_ROWS, MOST_BYTES // (4 * numbers)) // CHUNK * CHUNK, FEWEST_ROWS)
         self._y = np.empty((self.most, len(self.walk.columns)))
         self._laws: list[Law] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
-from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.condition_sets import check_constant, set_of
 from cubicflow.tables.query.conditions import Condition, Given, column_of, context_values, read_conditions, texts_of
 from cubicflow.tables.query.constraints import Constraint
@@ -29,7 +29,7 @@ class Question:
     """Conditions and constraints on the columns of a fitted model.
 
     Args:
-        model, encoder: the model and the cell encoder of a :class:`~cubicflow.tables.fitted.FittedTable`.
+        model: the model of a :class:`~cubicflow.tables.fitted.FittedTable`.
         given: texts, or a mapping from columns to values (see :mod:`cubicflow.tables.query.conditions`). Every context
             column needs an equality.
         constraints: constraints that rows keep. Sums are computed.
@@ -38,20 +38,19 @@ class Question:
 
     def __init__(
         self,
-        model: ColumnsModel,
-        encoder: CellEncoder,
+        model: ModelOfColumns,
         given: Given,
         constraints: Sequence[Constraint] = (),
         *,
         complete: bool = False,
     ) -> None:
-        self.constraints = constraints
+        self.constraints, encoder = constraints, model.encoder
         self.conditions = read_conditions(given, encoder.schema)
         self.context_values = context_values(self.conditions, encoder.schema)
         context, _ = encoder.context_from(self.context_values, 1)
         sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
         one = None if context is None else context[0]
-        self.walk = Walk(model, encoder, sets, one, present=complete, constraints=constraints)
+        self.walk = Walk(model, sets, one, present=complete, constraints=constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
                 raise TableError(

@@ -10,8 +10,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.network import ColumnsModel
+from cubicflow.tables.model.table_model import TableModel
 from cubicflow.tables.query.conditions import Given, context_values, read_conditions
 from cubicflow.tables.query.constraints import (
     Constraint,
@@ -38,11 +37,11 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def draw_rows(
-    model: ColumnsModel,
-    encoder: CellEncoder,
+    model: TableModel,
     n: int,
     context: Floats | None,
     generator: torch.Generator,
+    temperature: float = 1.0,
     *,
     constraints: Sequence[Constraint] = (),
     complete: bool = False,
@@ -54,7 +53,9 @@ def draw_rows(
         constraints: columns that are sums are computed; the rows may break other constraints.
         complete: whether every value is drawn given that it is present.
     """
-    walk = Walk(model, encoder, {}, context, present=complete, constraints=constraints, drops=True)
+    if not model.has_laws:
+        return model.draw(n, context, generator, temperature)
+    walk = Walk(model.laws(), {}, context, present=complete, constraints=constraints, drops=True)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
         walk.step(rows, i, generator)
@@ -82,19 +83,14 @@ def sample_batches(
         yield from _under(fitted.question(given, constraints, complete=complete), n, generator, say)
         return
 
-    def draw(count: int, context: Floats | None) -> Floats:
-        if isinstance(fitted.flow, ColumnsModel):
-            how: dict[str, Any] = {"constraints": constraints, "complete": complete}
-            return draw_rows(fitted.flow, fitted.needed_cells, count, context, generator, **how)
-        return fitted.draw(count, context, generator, temperature)
-
+    how: dict[str, Any] = {"constraints": constraints, "complete": complete}
     drawn = kept = 0
     while kept < n or not drawn:
         rate = max(kept / drawn, LEAST_KEPT) if drawn else 1.0
         spare = max(int(1.1 * (n - kept) / rate), min(n, FEWEST_DRAWN))
         count = min(spare if constraints else n - kept, SAMPLE_ROWS)
         context, columns = fitted.encoder.context_from(values, count)
-        batch = fitted.encoder.decode(draw(count, context), columns)
+        batch = fitted.encoder.decode(draw_rows(fitted.model, count, context, generator, temperature, **how), columns)
         fine = kept_rows(constraints, batch, fitted.schema)
         yield batch.filter(pa.array(fine))[: n - kept]
         drawn, kept = drawn + count, kept + int(fine.sum())
@@ -149,8 +145,9 @@ def all_constraints(fitted: FittedTable, texts: Sequence[str] = ()) -> tuple[Con
             )
     found = (*fitted.constraints, *more)
     sums = [each for each in found if isinstance(each, LinearConstraint) and each.relation == "="]
-    if sums and fitted.cells is None:
+    if sums and not fitted.model.has_laws:
         raise TableError(
-            f"constraint {sums[0].text!r}: a flow cannot keep sums; fit a model of columns", model="columns"
+            f"constraint {sums[0].text!r}: {fitted.model.phrase} cannot keep sums; fit a model of columns",
+            model="columns",
         )
     return found

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import CELL
 from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.law import Law
-from cubicflow.tables.model.network import Beginnings, ColumnsModel
+from cubicflow.tables.model.network import Beginnings
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import Check, checks_of, computed_columns
 from cubicflow.tables.schema.sets import Set
@@ -92,8 +92,7 @@ class Walk:
             column of the constraint.
     """
 
-    model: ColumnsModel
-    encoder: CellEncoder
+    model: ModelOfColumns
     sets: Mapping[int, Set]
     context: Floats | None = None
     tilts: dict[int, Tilt] = field(default_factory=dict)
@@ -103,6 +102,7 @@ class Walk:
     _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.encoder = self.model.encoder
         order = self.encoder.order
         names = [column.name for column in self.encoder.columns]
         self.columns = [self.encoder.columns[names.index(name)] for name in order]
@@ -158,17 +158,17 @@ class Walk:
 
     def _begin(self, particles: Particles, stop: int) -> Beginnings:
         """Return the first ``stop`` columns of particles as the model sees them."""
-        device = self.model.positions.device
+        device = self.model.network.positions.device
         context, cells = None, torch.empty(len(particles), 0, CELL, dtype=torch.float64, device=device)
         if particles.context is not None:
             context = torch.from_numpy(self.encoder.context_inputs(particles.context)).to(device)
         if stop:
             cells = torch.stack([self._cells_of(particles, i) for i in range(stop)], dim=1)
-        return self.model.begin(cells, context)
+        return self.model.network.begin(cells, context)
 
     def _cells_of(self, particles: Particles, i: int) -> Tensor:
         cells = self.coders[i].cells.encode(particles.y[:, i])
-        return torch.from_numpy(cells).to(self.model.positions.device)
+        return torch.from_numpy(cells).to(self.model.network.positions.device)
 
     def start(self, n: int = 1) -> Particles:
         """Return n particles before the first column."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.seeds import scramble
-from cubicflow.tables.table_rows import SplitRows, TableRows
+from cubicflow.tables.table_rows import TableRows
 
 ROWS_AT_ONCE = 1 << 16
 
@@ -38,16 +38,16 @@ class CopiedRows(NamedTuple):
         return f"{counted}, {memorised}; if rows were written twice, remove the duplicates"
 
 
-def copied_rows(parts: SplitRows) -> CopiedRows:
-    """Count the copies by 64-bit hashes of all values but the weight.
+def copied_rows(train: TableRows, others: Sequence[TableRows]) -> CopiedRows:
+    """Count the copies of training rows among other rows, by 64-bit hashes of all values but the weight.
 
     In a million rows, the probability that any two different rows have the same hash is below 1e-7. Only the hashes of
     held-out rows are kept in memory.
     """
-    held_out = np.concatenate([*_hashes(parts.validation), *_hashes(parts.test)])
+    held_out = np.concatenate([hashes for rows in others for hashes in _hashes(rows)])
     distinct, rows = np.unique(held_out, return_counts=True)
     copied = np.zeros(len(distinct), dtype=np.bool_)
-    for hashes in _hashes(parts.train):
+    for hashes in _hashes(train):
         places = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
         copied[places[distinct[places] == hashes]] = True
     return CopiedRows(len(held_out), int(rows[copied].sum()), len(distinct))

@@ -56,11 +56,11 @@ def chunk_sums(params, chunks, START, K, CHUNK, CHUNKS, ACCESS, BLOCK):
 
 
 @triton.jit
-def softmax(params, columns, flipped, chunks, START, K, FLOOR, CHUNK, CHUNKS, ACCESS, BLOCK):
-    """Return an axis: (the largest logit, parts, before, total, scale).
+def axis_parts(params, columns, flipped, chunks, START, K, CHUNK, CHUNKS, ACCESS, BLOCK):
+    """Return an axis: (the largest logit, parts, before, total).
 
     `parts` are the exponentials of all bins, or the sums of all chunks, counted from the near end. `before` are the
-    sums of the parts before each part, `total` is the sum of all parts, and `scale` turns exponentials into sizes.
+    sums of the parts before each part, and `total` is the sum of all parts.
     """
     if CHUNK == 0:
         logits = flip(columns, flipped, START, K)
@@ -71,45 +71,34 @@ def softmax(params, columns, flipped, chunks, START, K, FLOOR, CHUNK, CHUNKS, AC
         top, sums = chunk_sums(params, chunks, START, K, CHUNK, CHUNKS, ACCESS, BLOCK)
         parts = flip(sums, flipped, 0, CHUNKS)
         before, total = sums_before(parts, CHUNKS)
-    return top, parts, before, total, softmax_scale(total, K, FLOOR)
+    return top, parts, before, total
 
 
 @triton.jit
-def held_exponentials(params, axis, first, flipped, START, K, CHUNK, ACCESS, BLOCK):
-    """Return the exponentials of all bins, or of the chunk that starts at `first`, counted from the near end."""
-    if CHUNK == 0:
-        return axis[1]
-    else:
-        logits = load_chunk(params, first, START, K, CHUNK, ACCESS, BLOCK)
-        return exponentials(flip(logits, flipped, 0, CHUNK), axis[0], CHUNK)
+def load_exponentials(params, axis, first, flipped, START, K, CHUNK, ACCESS, BLOCK):
+    """Return the exponentials of the chunk that starts at `first`, counted from the near end."""
+    logits = flip(load_chunk(params, first, START, K, CHUNK, ACCESS, BLOCK), flipped, 0, CHUNK)
+    return exponentials(logits, axis[0], CHUNK)
 
 
 @triton.jit
-def read_bin(params, axis, exps, chunk, inner, bin, flipped, START, K, CHUNK, CHUNKS, AFTER):
-    """Return (before, after, size, down, up) of a bin as sums of exponentials, `after` only if AFTER.
+def load_beside(params, axis, bin, flipped, START, K):
+    """Return the exponentials of the bins one down and one up. These bins may be in other chunks."""
+    pointer, rows, stride = params
+    lower = tl.where(flipped, K - bin, bin - 1)
+    upper = tl.where(flipped, K - 2 - bin, bin + 1)
+    lower = tl.minimum(tl.maximum(lower, 0), K - 1)
+    upper = tl.minimum(tl.maximum(upper, 0), K - 1)
+    down = tl.load(pointer + (rows + (START + lower) * stride))
+    up = tl.load(pointer + (rows + (START + upper) * stride))
+    return exp_below(down, axis[0]), exp_below(up, axis[0])
 
-    `exps` has the bin at `inner`. The bins down and up may be in other chunks.
-    """
-    if CHUNK == 0:
-        sums = sums_after(exps, K) if AFTER else axis[2]
-        before = select(axis[2], bin, 0, K)
-        after = select(sums, bin, 0, K)
-        size = select(exps, bin, 0, K)
-        down = select(exps, bin, -1, K)
-        up = select(exps, bin, 1, K)
-    else:
-        pointer, rows, stride = params
-        before = select(axis[2], chunk, 0, CHUNKS) + select(sums_before(exps, CHUNK)[0], inner, 0, CHUNK)
-        after = before
-        if AFTER:
-            after = select(sums_after(axis[1], CHUNKS), chunk, 0, CHUNKS)
-            after += select(sums_after(exps, CHUNK), inner, 0, CHUNK)
-        size = select(exps, inner, 0, CHUNK)
-        lower = tl.minimum(tl.maximum(tl.where(flipped, K - bin, bin - 1), 0), K - 1)
-        upper = tl.minimum(tl.maximum(tl.where(flipped, K - 2 - bin, bin + 1), 0), K - 1)
-        down = exp_below(tl.load(pointer + (rows + (START + lower) * stride)), axis[0])
-        up = exp_below(tl.load(pointer + (rows + (START + upper) * stride)), axis[0])
-    return before, after, size, down, up
+
+@triton.jit
+def read_bin(axis, after, bin, K):
+    """Return (before, after, size, down, up) of a bin as sums of exponentials."""
+    sums = (select(axis[2], bin, 0, K), select(after, bin, 0, K))
+    return sums + (select(axis[1], bin, 0, K), select(axis[1], bin, -1, K), select(axis[1], bin, 1, K))
 
 
 @triton.jit
@@ -142,36 +131,47 @@ def locate(
     SOURCE: tl.constexpr = K if INVERSE else 0
     TARGET: tl.constexpr = K - SOURCE
     CHUNKS: tl.constexpr = 1 if CHUNK == 0 else (K + CHUNK - 1) // CHUNK
-    axis = softmax(params, columns, flipped, chunks, SOURCE, K, FLOOR_SOURCE, CHUNK, CHUNKS, ACCESS, BLOCK)
-    scale = axis[4]
-    position = search_position(near, flipped)
+    source_axis = axis_parts(params, columns, flipped, chunks, SOURCE, K, CHUNK, CHUNKS, ACCESS, BLOCK)
     if CHUNK == 0:
-        chunk = 0
-        first = 0
-        exps = axis[1]
-        inner = find(position, axis[2], scale, FLOOR_SOURCE, 0, 1, K)
-        bin = inner
+        scale = softmax_scale(source_axis[3], K, FLOOR_SOURCE)
+        bin = find(search_position(near, flipped), source_axis[2], scale, FLOOR_SOURCE, 0, 1, K)
+        raw = read_bin(source_axis, source_axis[2], bin, K)  # the source's sum after the bin is unused
+        source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
+        of_source = (source_axis, raw, scale)
+        target_axis = axis_parts(params, columns, flipped, chunks, TARGET, K, CHUNK, CHUNKS, ACCESS, BLOCK)
+        scale = softmax_scale(target_axis[3], K, FLOOR_TARGET)
+        raw = read_bin(target_axis, sums_after(target_axis[1], K), bin, K)
     else:
+        position = search_position(near, flipped)
+        target_axis = axis_parts(params, columns, flipped, chunks, TARGET, K, CHUNK, CHUNKS, ACCESS, BLOCK)
+        target_after = sums_after(target_axis[1], CHUNKS)
+        scale = softmax_scale(source_axis[3], K, FLOOR_SOURCE)
+        target_scale = softmax_scale(target_axis[3], K, FLOOR_TARGET)
         # If K is not a multiple of CHUNK, one chunk is incomplete. Counted from the upper end, that chunk is the first.
         # Its missing bins get negative numbers, and they start before every position.
         base = tl.where(flipped, K - CHUNKS * CHUNK, 0)
-        chunk = find(position, axis[2], scale, FLOOR_SOURCE, base.to(position.dtype), CHUNK, CHUNKS)
+        chunk = find(position, source_axis[2], scale, FLOOR_SOURCE, base.to(position.dtype), CHUNK, CHUNKS)
         base += chunk * CHUNK
         first = tl.where(flipped, CHUNKS - 1 - chunk, chunk) * CHUNK
-        exps = held_exponentials(params, axis, first, flipped, SOURCE, K, CHUNK, ACCESS, BLOCK)
-        bins_before = shift(sums_before(exps, CHUNK)[0], select(axis[2], chunk, 0, CHUNKS), CHUNK)
-        inner = find(position, bins_before, scale, FLOOR_SOURCE, base.to(position.dtype), 1, CHUNK)
+        exps = load_exponentials(params, source_axis, first, flipped, SOURCE, K, CHUNK, ACCESS, BLOCK)
+        before = shift(sums_before(exps, CHUNK)[0], select(source_axis[2], chunk, 0, CHUNKS), CHUNK)
+        inner = find(position, before, scale, FLOOR_SOURCE, base.to(position.dtype), 1, CHUNK)
         bin = base + inner
-    raw = read_bin(params, axis, exps, chunk, inner, bin, flipped, SOURCE, K, CHUNK, CHUNKS, False)
-    source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
-    of_source = (axis, raw)
-
-    axis = softmax(params, columns, flipped, chunks, TARGET, K, FLOOR_TARGET, CHUNK, CHUNKS, ACCESS, BLOCK)
-    exps = held_exponentials(params, axis, first, flipped, TARGET, K, CHUNK, ACCESS, BLOCK)
-    raw = read_bin(params, axis, exps, chunk, inner, bin, flipped, TARGET, K, CHUNK, CHUNKS, True)
-    target = bin_sizes(bin, axis[4], FLOOR_TARGET, raw, K)
+        down, up = load_beside(params, source_axis, bin, flipped, SOURCE, K)
+        before_bin = select(before, inner, 0, CHUNK)
+        raw = (before_bin, before_bin, select(exps, inner, 0, CHUNK), down, up)
+        source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
+        of_source = (source_axis, raw, scale)
+        scale = target_scale
+        exps = load_exponentials(params, target_axis, first, flipped, TARGET, K, CHUNK, ACCESS, BLOCK)
+        before = sums_before(exps, CHUNK)[0]
+        down, up = load_beside(params, target_axis, bin, flipped, TARGET, K)
+        before_bin = select(target_axis[2], chunk, 0, CHUNKS) + select(before, inner, 0, CHUNK)
+        after_bin = select(target_after, chunk, 0, CHUNKS) + select(sums_after(exps, CHUNK), inner, 0, CHUNK)
+        raw = (before_bin, after_bin, select(exps, inner, 0, CHUNK), down, up)
+    target = bin_sizes(bin, scale, FLOOR_TARGET, raw, K)
     logits = end_logits(params, columns, bin, flipped, K, SLOPES, CHUNK)
-    return bin, source, target, logits, (of_source, (axis, raw))
+    return bin, source, target, logits, (of_source, (target_axis, raw, scale))
 
 
 @triton.jit
@@ -187,8 +187,7 @@ def logit_grads(exps, first, scale, mean, bin, grads, flipped, K, CHUNK, SIZE):
 @triton.jit
 def axis_grads(saved, bin, grads, flipped, K):
     """Return the gradients of all logits of an axis, in the order of params."""
-    axis, raw = saved
-    _, exps, _, total, scale = axis
+    (_, exps, _, total), raw, scale = saved
     mean = softmax_mean(raw, total, grads)
     return flip(logit_grads(exps, 0, scale, mean, bin, grads, flipped, K, 0, K), flipped, 0, K)
 
@@ -196,8 +195,7 @@ def axis_grads(saved, bin, grads, flipped, K):
 @triton.jit
 def store_axis_grads(out, exists, saved, bin, grads, flipped, params, chunks, START, K, CHUNK, DIMS, ACCESS, BLOCK):
     """Store the gradients of all logits of an axis, chunk by chunk."""
-    axis, raw = saved
-    top, _, _, total, scale = axis
+    (top, _, _, total), raw, scale = saved
     mean = softmax_mean(raw, total, grads)
     for c in range(chunks):
         first = c * CHUNK

@@ -1,4 +1,4 @@
-"""Conversion between rows of a table of numbers and the matrices of a flow, and the log likelihood of such rows.
+"""A flow of the columns of a table of numbers.
 
 A real number is mapped to the flow's numbers as it is. A step has an integer code; uniform noise u in (0, 1) makes
 code + u continuous, and the column's map takes code + u to the real line. Given u, the log density of a row in the
@@ -9,32 +9,48 @@ density, approximated by the mean over sixteen fixed offsets. No random numbers 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.flows import Flow, Mixture
+from cubicflow.flows import Flow, Mixture, tabular
+from cubicflow.flows.tabular_recipe import TabularConfig
+from cubicflow.nets.rng import seeded
 from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
+from cubicflow.tables.model.cells import find_atoms
+from cubicflow.tables.model.independent import IndependentColumns
+from cubicflow.tables.model.plain_rows import Numbers, plain_numbers
+from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.usable_numbers import check_drawn, checked_scores
+
+if TYPE_CHECKING:
+    from cubicflow.tables.schema.inference import Inferred
 
 ROWS_AT_ONCE = 1 << 12
 OFFSETS = 16  # offsets of a row over which its probability is averaged
 TRIES = 32  # permutations compared for each column
+MARGINAL_ROWS = 10_000  # training rows that the marginals are learned from
+# Runs on tables are short, so the learning rate is above the 5e-4 that suits hundreds of thousands of steps.
+SUITED_TRAINING: dict[str, Any] = {"learning_rate": 1e-3}
 
 
-class FlowEncoder(PlainRows):
+class FlowEncoder(Encoder):
     """The conversion between a table of numbers with this schema and the matrices of a flow.
 
-    Context columns are of any kind. Raises TableError for a modelled column that is not a number.
+    Context columns are of any kind. Raises TableError for a modelled column that is not a number. ``independent`` are
+    the marginals of the columns, a baseline for scores; None if they are not known.
 
     >>> from cubicflow.tables import infer
     >>> from cubicflow.tables.read.table import in_memory
@@ -44,8 +60,9 @@ class FlowEncoder(PlainRows):
     (2, [19])
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, independent: IndependentColumns | None = None) -> None:
         super().__init__(schema)
+        self.independent = independent
         check_numbers(self.columns)
         self.maps = [column.needed_map for column in self.columns]
         self.has_steps = np.array([column.counts_mass for column in self.columns])
@@ -57,7 +74,6 @@ class FlowEncoder(PlainRows):
         return column.encode(array)
 
     def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:
-        """Return the flow's inputs (N, D) for plain numbers. ``noise`` is as in :meth:`to_flow`."""
         return self.to_flow(y, noise)[0]
 
     def to_flow(self, y: Floats, noise: Floats | None = None) -> tuple[Floats, Floats]:
@@ -123,7 +139,127 @@ def _features(column: Column, y: Floats) -> Floats:
     return column.needed_map.forward(middle)[0][:, None]
 
 
-# --- scores and samples ---
+# --- the model ---
+
+
+class FlowOfNumbers(TableModel):
+    """A flow of a complete table of numbers."""
+
+    name, phrase = "flow", "a flow"
+    takes_gaps, takes_temperature, has_laws = False, True, False
+
+    encoder: FlowEncoder
+    network: Flow | Mixture
+
+    def __init__(self, encoder: FlowEncoder, network: Flow | Mixture) -> None:
+        super().__init__(encoder, network)
+        shape = tuple(getattr(network, "shape", None) or ())
+        if shape != (encoder.features,) or network.context_features != encoder.context_features:
+            raise TableError(
+                f"the table has {encoder.features} columns to model, but the flow has another shape; fit again"
+            )
+
+    @classmethod
+    def check(cls, found: Inferred) -> None:
+        check_numbers(found.schema.model)
+        for column in found.schema.model:
+            if not column.counts_mass and len(atoms := find_atoms(sampled(found, column))):
+                raise TableError(
+                    f"column {column.name!r} is {column.kind}, but {atoms[0]:g} repeats in it, and a flow gives no "
+                    "single value a probability; fit a model of columns",
+                    model="columns",
+                )
+
+    @classmethod
+    def learn(
+        cls, schema: Schema, numbers: Floats, train: NDArray[np.int64], seed: int, settings: Mapping[str, Any]
+    ) -> Self:
+        encoder = FlowEncoder(schema)
+        if len(schema.model) > 1 or schema.context:  # a single column without context depends on nothing
+            some = encoder.split(numbers[evenly_spaced(train, MARGINAL_ROWS)])
+            encoder.independent = IndependentColumns.learn(encoder.columns, some.y, some.weights)
+        return cls(encoder, suited_flow(encoder, len(train), seed, settings))
+
+    @classmethod
+    def setting_names(cls) -> set[str]:
+        return {field.name for field in fields(TabularConfig)}
+
+    @classmethod
+    def suited_training(cls, rows: int) -> dict[str, Any]:  # noqa: ARG003
+        return dict(SUITED_TRAINING)
+
+    def score(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:  # noqa: ARG002 - no value is missing
+        known = self.encoder.independent
+        log_p = checked_scores(log_likelihood(self.network, self.encoder, numbers))
+        return Scored(log_p, baseline=None if known is None else known.log_prob(numbers.y))
+
+    def draw(self, n: int, context: Floats | None, generator: torch.Generator, temperature: float = 1.0) -> Floats:
+        options: dict[str, Any] = {"temperature": temperature, "generator": generator}
+        features = self.encoder.context_inputs(context)
+        if features is None:
+            x = self.network.sample(n, **options)
+        else:
+            x = self.network.sample(1, flow_tensor(self.network, features), **options)[0]
+        check_drawn(x)
+        return self.encoder.numbers(x.double().cpu().numpy())
+
+    def usual(self, column: Column) -> Floats:
+        return np.zeros(1) if column.is_list else column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.encoder.independent
+        return {} if known is None else {"marginals": known.to_json()}
+
+    @classmethod
+    def read_encoder(cls, schema: Schema, section: Mapping[str, Any]) -> FlowEncoder:
+        if (odd := first_not_number(schema.model)) is not None:
+            raise OlderRunError(
+                f"this run is a flow, but its column {odd.name!r} is {odd.kind}, and this version has flows of numbers "
+                "only; fit the table again, by a model of columns"
+            )
+        known = "marginals" in section
+        return FlowEncoder(schema, IndependentColumns.from_json(section["marginals"], schema.model) if known else None)
+
+    def resumed(self, before: Mapping[str, Any]) -> Self:
+        """Return the model with the marginals of the original run: older versions stored none, and another machine may
+        round differently."""
+        return type(self)(self.read_encoder(self.schema, before), self.network)
+
+
+def suited_settings(rows: int) -> dict[str, Any]:
+    """Return default settings of :func:`cubicflow.flows.tabular` for this many training rows.
+
+    >>> suited_settings(300)["hidden_features"], suited_settings(50_000)["hidden_features"]
+    (32, 128)
+    """
+    width = 32 if rows < 2_000 else 64 if rows < 10_000 else 128 if rows < 200_000 else 256
+    return {
+        "num_layers": 5 if rows < 2_000 else 6 if rows < 200_000 else 10,
+        "hidden_features": width,
+        "num_bins": 8,
+        "dropout": 0.2 if rows < 2_000 else 0.1 if rows < 10_000 else 0.0,
+    }
+
+
+def suited_flow(encoder: FlowEncoder, rows: int, seed: int, settings: Mapping[str, Any]) -> Flow:
+    """Return a flow for the encoder's columns. The user's ``settings`` override the defaults for this many rows."""
+    chosen = {**suited_settings(rows), **settings}
+    with seeded(seed):
+        return tabular(encoder.features, context_features=encoder.context_features, **chosen)
+
+
+def sampled(found: Inferred, column: Column) -> Floats:
+    """Return the plain numbers of a column in a sample of training rows, without missing values."""
+    y = plain_numbers(column, found.sample.column(column.name).combine_chunks())
+    return y[~np.isnan(y)]
+
+
+def evenly_spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return at most ``most`` of the row numbers, evenly spaced."""
+    return rows if len(rows) <= most else rows[np.arange(most) * len(rows) // most]
+
+
+# --- scores ---
 
 
 @torch.no_grad()

@@ -1,0 +1,172 @@
+"""The protocol of a table's model. Whoever uses a fitted table uses this, and need not know which model it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.model.cells import Cells
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
+from cubicflow.tables.schema import Schema
+from cubicflow.tables.table_error import TableError
+
+if TYPE_CHECKING:
+    from cubicflow.tables.model.columns import ModelOfColumns
+    from cubicflow.tables.schema.inference import Inferred
+
+
+class OlderRunError(TableError):
+    """The error of a run that was right, but that this version does not read."""
+
+
+class Scored(NamedTuple):
+    """Scores of rows, from one pass.
+
+    Attributes:
+        log_p: log p of each row given its context, (N,), in nats and in the data's units.
+        terms: log p of every cell given the cells before it, (N, D) in the model's order; None for a flow.
+        baseline: log p of each row under independent columns, (N,); None if it is not known.
+        unseen: which values no training row had, (N, D) in the model's order; None for a flow, which refuses them.
+    """
+
+    log_p: Floats
+    terms: Floats | None = None
+    baseline: Floats | None = None
+    unseen: NDArray[np.bool_] | None = None
+
+
+class Encoder(PlainRows, ABC):
+    """The conversion between plain numbers and the numbers of a network: all of a model but its weights."""
+
+    noise_features = 0  # columns to which training adds noise
+
+    @abstractmethod
+    def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:
+        """Return the network's inputs for plain numbers (N, D). ``noise`` is as :meth:`noise` returns it."""
+
+    @abstractmethod
+    def context_inputs(self, context: Floats | None) -> Floats | None:
+        """Return the network's inputs for the plain numbers (N, C) of the context; None without context."""
+
+    def noise(self, rows: int, generator: np.random.Generator) -> Floats | None:  # noqa: ARG002
+        """Return the noise that training adds to rows, (rows, noise_features); None if it adds none."""
+        return None
+
+
+class TableModel(ABC):
+    """An encoder and a network: the distribution of the rows of a table.
+
+    Raises TableError if the network does not suit the encoder.
+    """
+
+    name: ClassVar[str]  # as the user names it
+    phrase: ClassVar[str]
+    takes_gaps: ClassVar[bool]  # whether values may be missing
+    takes_temperature: ClassVar[bool]
+    has_laws: ClassVar[bool]  # whether it has the distribution of each column given earlier columns
+    encoder: Encoder
+    network: Any
+
+    def __init__(self, encoder: Any, network: Any) -> None:
+        self.encoder, self.network = encoder, network
+
+    @property
+    def schema(self) -> Schema:
+        return self.encoder.schema
+
+    @property
+    def order(self) -> list[str]:
+        """The names of the modelled columns, in the model's order."""
+        return [column.name for column in self.schema.model]
+
+    @property
+    def cells(self) -> Mapping[str, Cells]:
+        """The cells of each column by its name; empty for a flow."""
+        return {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about the model before it is trained."""
+        return []
+
+    def laws(self, call: str = "the call") -> ModelOfColumns:
+        """Return the model, if it has the distribution of each column given earlier columns. Raises TableError for a
+        flow, about what was called."""
+        raise TableError(f"this run is a flow, but {call} needs a model of columns; fit one", model="columns")
+
+    # --- fitting ---
+
+    @classmethod
+    @abstractmethod
+    def check(cls, found: Inferred) -> None:
+        """Raise TableError, with the reason, if this model cannot be fitted to a table."""
+
+    @classmethod
+    @abstractmethod
+    def learn(
+        cls, schema: Schema, numbers: Floats, train: NDArray[np.int64], seed: int, settings: Mapping[str, Any]
+    ) -> Self:
+        """Return an untrained model.
+
+        Args:
+            numbers: plain numbers (N, D + C + weight) of all rows, in memory or in a file.
+            train: the numbers of the training rows.
+            settings: settings of the network; others depend on the number of training rows.
+        """
+
+    @classmethod
+    @abstractmethod
+    def setting_names(cls) -> set[str]:
+        """Return the names of the settings of the network."""
+
+    @classmethod
+    @abstractmethod
+    def suited_training(cls, rows: int) -> dict[str, Any]:
+        """Return default training settings for this many training rows."""
+
+    def with_network(self, network: nn.Module) -> Self:
+        """Return the model with another network."""
+        return type(self)(self.encoder, network)
+
+    # --- use ---
+
+    @abstractmethod
+    def score(self, numbers: Numbers, *, observed_only: bool = False) -> Scored:
+        """Return the scores of rows that the encoder has read.
+
+        ``observed_only`` scores the values that are present, given that they are present, and ignores which values are
+        missing. Raises TableError if a score is not a number.
+        """
+
+    def draw(self, n: int, context: Floats | None, generator: torch.Generator, temperature: float = 1.0) -> Floats:
+        """Draw rows as plain numbers (n, D); codes are not rounded. A model with laws is drawn column by column, by
+        :mod:`cubicflow.tables.query.walk`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def usual(self, column: Column) -> Floats:
+        """Return plain numbers of a context column, spread over its usual range around a usual number; for words, the
+        first word."""
+
+    # --- JSON ---
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the model's own entries of the table section of a config: all but the schema and the weights."""
+
+    @classmethod
+    @abstractmethod
+    def read_encoder(cls, schema: Schema, section: Mapping[str, Any]) -> Encoder:
+        """Return the encoder that :meth:`to_json` wrote. Raises TableError for anything invalid."""
+
+    def resumed(self, before: Mapping[str, Any]) -> Self:  # noqa: ARG002 - for a flow
+        """Return the model for a resumed run, given the run's table section."""
+        return self
