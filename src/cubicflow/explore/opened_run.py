@@ -22,7 +22,6 @@ from cubicflow.explore.subject import (
     FlowSubject,
     Subject,
     spelled,
-    usual_context,
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
@@ -106,7 +105,7 @@ class OpenedRun:
             raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         like = self.data.rows if self.fitted.schema.context and self.data is not None else None
         if self.fitted.schema.context and like is None:
-            self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
+            self.notes.append(f"The model is drawn for one usual context: {spelled(self.fitted.usual_context())}.")
         return ColumnsSubject(self.fitted, like) if self.kind == "columns" else FlowSubject(self.fitted, like)
 
     @property

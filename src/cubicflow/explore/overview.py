@@ -40,7 +40,7 @@ def columns_answer(run: OpenedRun) -> bytes:
     header: dict[str, Any] = {
         "columns": about,
         "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
-        "ofData": subject.contexts is not None,
+        "ofData": subject.like is not None,
         "order": order,
     }
     if usual:

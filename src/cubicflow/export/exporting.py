@@ -70,9 +70,7 @@ def export_model(
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}
     if table is not None and encoding is not None:
-        from cubicflow.export.encoding import encoding_of
-
-        contents[encoding] = (json.dumps({**about, **encoding_of(table)}, indent=1) + "\n").encode()
+        contents[encoding] = (json.dumps({**about, **table.encoding()}, indent=1) + "\n").encode()
     program = traced(graph)
     contents[path] = onnx_bytes(program, graph, about) if path.suffix == ".onnx" else program_bytes(program, about)
     write_together(contents)

@@ -217,15 +217,18 @@ def fit_rows(
     training: Mapping[str, Any],
     *,
     progress: bool = False,
-) -> tuple[TableModel, Floats]:
-    """Fit the model with this name to plain numbers; return it in float64, and the scores of the second part's rows.
+) -> tuple[FittedTable, Floats]:
+    """Fit the model with this name to plain numbers; return the table in float64, and the scores of the second part.
 
     The arguments are those of :func:`prepare` and :func:`train_rows`.
     """
     prepared = prepare(MODELS[name], schema, numbers, parts, training["seed"], settings)
     model, _ = train_rows(prepared, training, progress=progress)
     model.network.double()
-    return model, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
+    fitted = FittedTable(
+        model, missing=Missing.MODEL if model.takes_gaps else Missing.DROP, constraints=tuple(prepared.copies)
+    )
+    return fitted, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
 
 
 def score_part(model: TableModel, rows: TableRows) -> Score:

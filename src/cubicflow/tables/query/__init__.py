@@ -20,6 +20,7 @@ from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_o
 from cubicflow.tables.query.conditions import Given, second_condition
 from cubicflow.tables.query.filled_table import FILLED, FilledTable, names_of_draws
 from cubicflow.tables.query.pool import Pool
+from cubicflow.tables.query.strategies import meeting
 
 __all__ = [
     "FILLED",
@@ -29,6 +30,7 @@ __all__ = [
     "Pool",
     "marginals",
     "marginals_of_rows",
+    "meeting",
     "names_of_draws",
     "second_condition",
 ]

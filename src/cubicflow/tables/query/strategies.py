@@ -29,9 +29,12 @@ import torch
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.query.condition_sets import check_constant, set_of
+from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Flags, Set
 from cubicflow.tables.table_error import TableError
 
@@ -320,6 +323,23 @@ def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> B
     for i, within in sets.items():
         meets &= within.contains(y[:, i])
     return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
+
+
+def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
+    """Return which rows (N, D) of a sample from a flow meet conditions on modelled columns."""
+    meets, names = np.ones(len(y), np.bool_), [column.name for column in schema.model]
+    for condition in read_conditions(given, schema):
+        column = schema[condition.column]
+        if column.role == "constant":
+            check_constant(condition, column)
+            continue
+        if column.name not in names:
+            raise TableError(f"column {column.name!r} is not modelled; leave the condition out")
+        if condition.relation == "=" and not column.counts_mass:
+            raise TableError(f"a single value has probability 0 under a flow; give column {column.name!r} a range")
+        within = set_of(condition, column, gaps=False)  # a flow has no missing values
+        meets &= within.contains(y[:, names.index(column.name)])
+    return meets
 
 
 # --- the probability of a question ---
