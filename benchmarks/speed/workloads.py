@@ -23,7 +23,7 @@ from cubicflow.splines import cubic_spline, quadratic_spline, rational_quadratic
 from cubicflow.splines.dispatch import BACKENDS, FAST
 from cubicflow.training.config import TrainingConfig
 from cubicflow.training.distributed import Processes
-from cubicflow.training.losses import negative_log_likelihood
+from cubicflow.training.losses import Loss, negative_log_likelihood
 from cubicflow.training.step import Step
 from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms import Coupling
@@ -151,10 +151,10 @@ def training_step(
         yield from measure(label, runs, device, seconds=seconds, memory=False)
 
 
-def our_step(flow: Flow, x: Tensor) -> Callable[[], Any]:
+def our_step(flow: Flow, x: Tensor, loss: Loss = negative_log_likelihood) -> Callable[[], Any]:
     """Return the training step of :func:`cubicflow.training.fit`, captured as a CUDA graph if possible."""
     config = TrainingConfig(steps=10**6, batch_size=len(x)).resolve(10**6)
-    step = Step(flow, negative_log_likelihood, config, Processes(x.device), 1.0)
+    step = Step(flow, loss, config, Processes(x.device), 1.0)
     step.set_rates(5e-4, 1e-3)
     taken = step_hook.prepared_step(step, print)
     return lambda: taken(Batch(x))

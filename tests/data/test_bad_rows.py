@@ -32,6 +32,10 @@ def test_rows_that_are_not_finite_are_named(table, tmp_path):
     table[500:] = np.nan
     with pytest.raises(NonFiniteRowsError, match="and 497 more"):
         _ = TensorRows(torch.tensor(table)).summary
+    images = torch.zeros(N, 2, 8, 8)
+    images[3, 1, 7, 7] = torch.nan
+    with pytest.raises(NonFiniteRowsError, match=rf"1 of {N} rows .*: row 3 \(context column 127\)\."):
+        _ = TensorRows(torch.zeros(N, 2), images).summary
 
 
 def test_missing_values_of_parquet_are_not_finite(tmp_path):

@@ -127,6 +127,21 @@ def test_losses_give_context_to_the_target(make) -> None:
         assert abs(far) > 2  # with normalised weights at most the logarithm of the number of samples
 
 
+@pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+def test_contexts_may_be_images(make) -> None:
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8, 3))
+    settings = {"context_features": 3, "context_shape": (2, 2, 2), "embedding_net": network, "num_layers": 1}
+    images = torch.randn(5, 2, 2, 2)
+    shapes = []
+
+    def log_density(x, context):
+        shapes.append(torch.broadcast_shapes(x.shape[:-1], context.shape[:-3]))
+        return -x.square().sum(-1)
+
+    assert make(log_density)(cf.flows.tabular(2, **settings), Batch(torch.empty(5, 0), images)).shape == (5,)
+    assert all(shape[1:] == (5,) for shape in shapes)
+
+
 def test_forward_kl_from_weighted_samples() -> None:
     """Rows of a wide normal with weights target / wide normal are rows of the target."""
     torch.manual_seed(3)

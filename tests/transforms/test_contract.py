@@ -15,7 +15,7 @@ from torch import Tensor
 import cubicflow as cf
 from cubicflow.flows.descriptions import build, describe
 from cubicflow.flows.meta_init import default_tensor_type
-from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets import CausalTransformer, ConcatSquashMLP, MaskedResidualMLP, ResidualConv, ResidualMLP
 from cubicflow.splines.families import FAMILIES
 from cubicflow.transforms import (
     ActNorm,
@@ -23,6 +23,7 @@ from cubicflow.transforms import (
     BatchNorm,
     BlockNAF,
     Compose,
+    Continuous,
     Conv1x1,
     Coupling,
     ElementMap,
@@ -49,6 +50,7 @@ CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
 conv = partial(ResidualConv, hidden_features=6, num_blocks=1)
 made = partial(MaskedResidualMLP, hidden_features=12, num_blocks=1)
+field_net = partial(ConcatSquashMLP, hidden_features=8, num_blocks=1)
 attention = partial(CausalTransformer, hidden_features=12, num_blocks=1, num_heads=3, octaves=2, scale_output=True)
 
 
@@ -86,6 +88,7 @@ def couplings() -> dict[str, Case]:
 
 unit = ElementMap("cubic", 6, domain="unit")
 bent = ElementMap("cubic", 6, affine_first=True)
+STEPS_BY_VALUES = dict.fromkeys(("vmap", "compile"), "values decide the number of steps")
 REGISTRY: dict[str, Case] = couplings() | {
     "Coupling unit": Case(lambda: Coupling([True, False], mlp, unit), (2,), unit=True, unit_out=True),
     "Coupling bare other half": Case(lambda: Coupling([True, False, True], mlp, transform_identity=False), (3,)),
@@ -139,6 +142,21 @@ REGISTRY: dict[str, Case] = couplings() | {
     "BlockNAF": Case(lambda: BlockNAF(3, 4), (3,)),
     "BlockNAF D=1": Case(lambda: BlockNAF(1, 3), (1,)),
     "BlockNAF deep context": Case(lambda: BlockNAF(2, 3, depth=2, context_features=CONTEXT), (2,)),
+    "Continuous": Case(
+        lambda: Continuous(3, field_net, rtol=1e-7, atol=1e-7), (3,), error=1e-5, without=STEPS_BY_VALUES
+    ),
+    "Continuous D=1 adjoint": Case(
+        lambda: Continuous(1, field_net, adjoint=True, rtol=1e-7, atol=1e-7),
+        (1,),
+        error=1e-5,
+        without=STEPS_BY_VALUES,
+    ),
+    "Continuous fixed steps": Case(lambda: Continuous(2, field_net, solver="rk4", steps=2), (2,), error=1e-2),
+    "Continuous context": Case(
+        lambda: Continuous(2, field_net, solver="rk4", trace="hutchinson", steps=2, context_features=CONTEXT),
+        (2,),
+        error=1e-2,
+    ),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -333,6 +351,7 @@ COMPILED = {
     "BatchNorm": "aot_eager",
     "Sylvester": "eager",
     "BlockNAF D=1": "eager",
+    "Continuous fixed steps": "eager",
 }
 
 

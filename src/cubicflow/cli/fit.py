@@ -71,7 +71,7 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        model_option(help="Kind of model: columns or flow. Default: flow if all columns are real and complete."),
+        model_option(help="Kind of model: columns or flow. Default: chosen for the table."),
     ] = None,
     num_layers: Annotated[int | None, model_option(help="Number of layers of a flow.")] = None,
     hidden_features: Annotated[int | None, model_option(help="Width of the networks.")] = None,

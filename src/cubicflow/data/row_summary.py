@@ -56,7 +56,8 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
     for batch in batches:
         content.see(batch)
         x = batch.x.flatten(1)
-        for label, part in (("column", x), ("context column", batch.context)):
+        context = None if batch.context is None else batch.context.flatten(1)
+        for label, part in (("column", x), ("context column", context)):
             if part is not None and not bool(part.isfinite().all()):
                 num_bad += int((~part.isfinite()).any(1).sum())
                 bad += _bad_rows(part, rows, label, names if label == "column" else None, MOST_NAMED - len(bad))

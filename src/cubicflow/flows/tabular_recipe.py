@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.arguments import permutation, positive
+from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
-from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
+from cubicflow.nets import CausalTransformer, ConcatSquashMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     BatchNorm,
     BlockNAF,
     Compose,
+    Continuous,
     ElementMap,
     Elementwise,
     LULinear,
@@ -43,7 +44,8 @@ class TabularConfig(RecipeConfig):
             are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
             family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
             units for each feature and ``depth`` hidden layers. ``"planar"``, ``"radial"`` and ``"sylvester"`` layers
-            move all columns at once.
+            move all columns at once. ``"continuous"`` is a neural ordinary differential equation, and ``"ffjord"`` the
+            same with Hutchinson's estimate of the trace in training.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -122,6 +124,8 @@ class TabularConfig(RecipeConfig):
         positive("num_layers", self.num_layers)
         if self.layer not in LAYERS:
             raise ValueError(f"layer must be one of {', '.join(map(repr, LAYERS))}, got {self.layer!r}")
+        if self.layer in OWN_NETWORKS and (self.dropout or self.norm is not None):
+            raise ValueError(f"layer={self.layer!r} has no residual network; leave out dropout= and norm=")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
         if self.normalise not in (None, "act", "batch"):
@@ -234,6 +238,12 @@ def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
     return _turned(config, i, BlockNAF(config.features, units, **sizes))
 
 
+def _continuous(config: TabularConfig, _i: int, _domain: str, *, trace: str) -> Transform:
+    sizes = config_of(config, "hidden_features", "num_blocks", "identity_start")
+    network = partial(ConcatSquashMLP, **sizes)
+    return Continuous(config.features, network, context_features=config.context_features, trace=trace)
+
+
 def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
     """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
     layer before."""
@@ -259,5 +269,9 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "radial": _planar,
     "sylvester": _sylvester,
     "block_naf": _block_naf,
+    "continuous": partial(_continuous, trace="exact"),
+    "ffjord": partial(_continuous, trace="hutchinson"),
 }
-WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester")  # layers without maps of single numbers
+# Layers without maps of single numbers, and those of them that never have a residual network.
+WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester", "continuous", "ffjord")
+OWN_NETWORKS = ("block_naf", "continuous", "ffjord")

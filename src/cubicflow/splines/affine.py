@@ -57,7 +57,7 @@ def leaky_relu(x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Ten
     ``LOG_SCALE_BOUND``. The last axis of params is (p,). With ``inverse``, return x for y, and the log-slope at y.
 
     >>> leaky_relu(torch.tensor([2.0, -2.0]), torch.tensor([0.5]).log())[0]
-    tensor([ 2.0000, -1.0046])
+    tensor([ 2.0000, -1.0044])
     """
     check_params("a leaky relu", x, params, 1)
     dtype = inner_dtype(x, params)

@@ -65,7 +65,8 @@ def importance_weighted(log_density: LogDensity) -> Loss:
         if batch.context is not None:
             with torch.no_grad():
                 x, log_prob = flow.sample_and_log_prob(SAMPLES_EACH, batch.context)  # (S, B, D), (S, B)
-                shares = torch.softmax(log_density(x, batch.context.expand(SAMPLES_EACH, -1, -1)) - log_prob, dim=0)
+                contexts = batch.context.expand(SAMPLES_EACH, *batch.context.shape)
+                shares = torch.softmax(log_density(x, contexts) - log_prob, dim=0)
             conditional: Tensor = -(shares * flow.log_prob(x, batch.context)).sum(0)
             return conditional
         with torch.no_grad():
@@ -111,7 +112,7 @@ def alpha_divergence(log_density: LogDensity, alpha: float) -> Loss:
         else:
             x, _ = flow.sample_and_log_prob(SAMPLES_EACH if alpha else 1, context)  # (S, B, D)
         fixed = x.detach().requires_grad_()
-        target = log_density(fixed) if context is None else log_density(fixed, context.expand(len(x), -1, -1))
+        target = log_density(fixed) if context is None else log_density(fixed, context.expand(len(x), *context.shape))
         log_w = target - log_prob(flow, fixed, context)  # (B,) or (S, B)
         (slopes,) = torch.autograd.grad(log_w.sum(), fixed)
         log_w = log_w.detach()

@@ -6,6 +6,7 @@ from cubicflow.transforms.autoregressive import Autoregressive
 from cubicflow.transforms.batch_norm import BatchNorm
 from cubicflow.transforms.block_naf import BlockNAF
 from cubicflow.transforms.compose import Compose, Inverse
+from cubicflow.transforms.continuous import Continuous
 from cubicflow.transforms.conv1x1 import Conv1x1
 from cubicflow.transforms.coupling import Coupling
 from cubicflow.transforms.element_map import ElementMap
@@ -29,6 +30,7 @@ __all__ = [
     "BatchNorm",
     "BlockNAF",
     "Compose",
+    "Continuous",
     "Conv1x1",
     "Coupling",
     "ElementMap",

@@ -51,7 +51,7 @@ def test_conditions_on_modelled_columns_are_refused(
 def test_a_context_column_takes_one_value(flow: FittedTable) -> None:
     with pytest.raises(TableError, match=r"'group!=x': column 'group' is a context column.*; give it one value"):
         flow.sample(20, ["group!=x"], seed=0)
-    with pytest.raises(TableError, match="context column 'group' is given twice; give it once"):
+    with pytest.raises(TableError, match=r"context column 'group' is given two values, .* and .*; give one"):
         flow.sample(20, ["group=x", "group=y"], seed=0)
 
 

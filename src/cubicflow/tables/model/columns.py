@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred
 
 ROWS_AT_ONCE = 1 << 12
+CELLS_AT_ONCE = 1 << 16  # a cell of a number needs a few kilobytes for its spline
 EPOCHS = 30  # default number of epochs
 
 
@@ -118,8 +119,9 @@ class ModelOfColumns(TableModel):
         encoder, network = self.encoder, in_float64(self.network)
         shape = len(numbers.y), len(encoder.order)
         terms, baseline, unseen = np.empty(shape), np.empty(len(numbers.y)), np.empty(shape, np.bool_)
-        for start in range(0, len(terms), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        at_once = min(max(CELLS_AT_ONCE // terms.shape[1], 1), ROWS_AT_ONCE)
+        for start in range(0, len(terms), at_once):
+            rows = slice(start, start + at_once)
             cells = encoder.inputs(numbers.y[rows])
             kinds = cells.reshape(len(cells), -1, CELL)[:, :, 0]
             given = None if numbers.context is None else encoder.context_inputs(numbers.context[rows])

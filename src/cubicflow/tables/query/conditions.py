@@ -144,7 +144,8 @@ def context_values(conditions: Sequence[Condition], schema: Schema) -> dict[str,
                 "distribution in the model; give it one value"
             )
         if condition.column in found:
-            raise TableError(f"context column {condition.column!r} is given twice; give it once")
+            both = f"{found[condition.column]!r} and {condition.values[0]!r}"
+            raise TableError(f"context column {condition.column!r} is given two values, {both}; give one")
         found[condition.column] = condition.values[0]
     return found
 

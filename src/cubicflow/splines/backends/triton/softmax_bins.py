@@ -187,7 +187,8 @@ def logit_grads(exps, first, scale, mean, bin, grads, flipped, K, CHUNK, SIZE):
 @triton.jit
 def axis_grads(saved, bin, grads, flipped, K):
     """Return the gradients of all logits of an axis, in the order of params."""
-    (_, exps, _, total), raw, scale = saved
+    axis, raw, scale = saved
+    _, exps, _, total = axis
     mean = softmax_mean(raw, total, grads)
     return flip(logit_grads(exps, 0, scale, mean, bin, grads, flipped, K, 0, K), flipped, 0, K)
 
@@ -195,7 +196,8 @@ def axis_grads(saved, bin, grads, flipped, K):
 @triton.jit
 def store_axis_grads(out, exists, saved, bin, grads, flipped, params, chunks, START, K, CHUNK, DIMS, ACCESS, BLOCK):
     """Store the gradients of all logits of an axis, chunk by chunk."""
-    (top, _, _, total), raw, scale = saved
+    axis, raw, scale = saved
+    top, _, _, total = axis
     mean = softmax_mean(raw, total, grads)
     for c in range(chunks):
         first = c * CHUNK

@@ -1,0 +1,68 @@
+"""The network of the continuous flows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cubicflow.arguments import config_of, positive
+from cubicflow.nets.residual_net import check_context_given
+
+
+class ConcatSquashMLP(nn.Module):
+    """A smooth network of values and time (FFJORD's "concatsquash", Grathwohl et al. 2019, appendix B.1). Each layer is
+    (W h + b) * sigmoid(G s + g) + B s, for s the time and the context, with tanh between the layers.
+
+    (N, in_features) [, (N, C)] -> (N, out_features). The last input is the time. The outputs have derivatives of any
+    order, which solvers of high order and their step control rely on.
+
+    Args:
+        in_features, out_features: sizes; in_features is one more than the number of values.
+        hidden_features, num_blocks: the width and the number of hidden layers.
+        context_features: C; 0 for no context.
+        identity_start: start the last layer at zero, where a continuous flow is the identity.
+
+    >>> net = ConcatSquashMLP(4, 3, hidden_features=16)
+    >>> net(torch.randn(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        hidden_features: int = 64,
+        num_blocks: int = 2,
+        context_features: int = 0,
+        identity_start: bool = True,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = positive("in_features", in_features), out_features
+        self.hidden_features = positive("hidden_features", hidden_features)
+        self.num_blocks = positive("num_blocks", num_blocks)
+        self.context_features, self.identity_start = context_features, identity_start
+        sizes = list(pairwise([in_features - 1, *[hidden_features] * num_blocks, out_features]))
+        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in sizes)
+        self.gates = nn.ModuleList(nn.Linear(1 + context_features, m) for _, m in sizes)
+        self.shifts = nn.ModuleList(nn.Linear(1 + context_features, m, bias=False) for _, m in sizes)
+        if identity_start:
+            for parameter in (*self.layers[-1].parameters(), *self.shifts[-1].parameters()):
+                nn.init.zeros_(parameter)
+
+    def config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
+        return {**sizes, "identity_start": self.identity_start}
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Return the outputs for values and times, (N, in_features), and contexts, (N, C)."""
+        check_context_given(self, context, self.context_features)
+        h, time = x[:, :-1], x[:, -1:]
+        s = time if context is None else torch.cat([time, context], dim=1)
+        for place, (layer, gate, shift) in enumerate(zip(self.layers, self.gates, self.shifts, strict=True)):
+            h = layer(torch.tanh(h) if place else h) * torch.sigmoid(gate(s)) + shift(s)
+        return h
