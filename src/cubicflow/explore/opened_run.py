@@ -27,7 +27,6 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
-from cubicflow.tables.run import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 from cubicflow.weights import Floats
@@ -135,7 +134,7 @@ class OpenedRun:
     def _table(self) -> Table | None:
         if self.fitted is not None and self.kind != "array":
             try:
-                return fitted_file(self.fitted)
+                return self.fitted.reopen()
             except TableError as error:
                 reason = without_paths(message_of(error), Path(self.fitted.source))
                 self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
@@ -152,7 +151,7 @@ class OpenedRun:
             return DataRows(y, np.zeros(len(y), np.bool_))
         if self.fitted is None or self.table is None:
             return None
-        found = some_rows(self.fitted, self.table, DATA_ROWS)
+        found = self.fitted.some_rows(self.table, DATA_ROWS)
         if found is None:
             return None
         rows, numbers = found

@@ -14,9 +14,8 @@ from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables import Column
-from cubicflow.tables.axes import Axis
 from cubicflow.tables.judging import read_judgement
-from cubicflow.tables.query import Marginals
+from cubicflow.tables.query import Axis, Marginals
 from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 

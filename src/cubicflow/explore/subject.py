@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables import FittedTable
-from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows, meeting
+from cubicflow.tables.query import Axis, Marginals, Pool, axis_of, marginals, marginals_of_rows, meeting
 from cubicflow.weights import Floats
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer

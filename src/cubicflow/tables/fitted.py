@@ -16,6 +16,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.advice import message_of
 from cubicflow.arguments import whole_number
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
@@ -32,10 +33,11 @@ from cubicflow.tables.query.conditions import Given, context_values, read_condit
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json, kept_rows
 from cubicflow.tables.query.filled_table import impute_rows
 from cubicflow.tables.query.question import Question
+from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import PARTS, Split
+from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
@@ -44,6 +46,7 @@ SECTION = "table"
 MODELS: dict[str, type[TableModel]] = {each.name: each for each in (ModelOfColumns, FlowOfNumbers)}
 LONGEST_REASON = 500  # characters; the reason may quote an untrusted file
 SCORE_COLUMN = "log_likelihood"
+ROW = "\0row"  # name of a temporary column
 
 
 class Scores(NamedTuple):
@@ -293,6 +296,38 @@ class FittedTable:
     def is_source(self, table: Table) -> bool:
         """Return whether the model was fitted to this very table."""
         return table.fingerprint() == self.fingerprint
+
+    def reopen(self, reading: Reading | None = None) -> Table:
+        """Open the table that the model was fitted to. Raises TableError with the reason if it is not there, or is
+        another one.
+        """
+        if not is_path(self.source):
+            raise TableError("the fitted table came from a query, a URL or a pipe, which is not read again")
+        if not Path(self.source).exists():
+            raise TableError(f"the fitted table {self.source} no longer exists")
+        try:
+            table = open_table(self.source, reading or self.reading)
+            is_source = self.is_source(table)
+        except (ValueError, OSError) as error:
+            raise TableError(f"the fitted table cannot be read: {message_of(error)}") from None
+        if not is_source:
+            raise TableError(f"the fitted table {self.source} has changed since the fit")
+        return table
+
+    def some_rows(self, table: Table, most: int) -> tuple[pa.RecordBatch, NDArray[np.int64]] | None:
+        """Return at most ``most`` usable rows of a table, with the fitted columns, and their row numbers; None if no
+        row is usable.
+
+        The rows are chosen by a hash of their numbers.
+        """
+        chosen = RowSample(most)
+        for piece in pieces(table, self.schema.check(table), self.missing):
+            chosen.update(piece.batch.append_column(ROW, pa.array(piece.numbers)), piece.numbers)
+        rows = chosen.table().combine_chunks()
+        if not len(rows):
+            return None
+        numbers: NDArray[np.int64] = rows.column(ROW).to_numpy()
+        return rows.drop_columns([ROW]).to_batches()[0], numbers
 
     # --- samples ---
 

@@ -25,7 +25,7 @@ from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.means import Mean, MeanOfRows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start, model_of
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
@@ -58,6 +58,15 @@ class TableFit:
     def test(self) -> Mean:
         """The mean log likelihood of the test rows."""
         return self.score.model
+
+    def lines(self) -> list[str]:
+        """Return the columns of the table and the scores in words."""
+        mean = f"test log likelihood {self.test} over {self.test.rows:,} rows, in the data's own units"
+        return [*self.fitted.schema.lines(), mean, *score_lines(self.score, self.train), str(self.used)]
+
+    def warnings(self) -> list[str]:
+        """Return warnings about a poor fit."""
+        return score_warnings(self.score, self.train)
 
 
 def fit_table(
