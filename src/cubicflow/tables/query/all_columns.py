@@ -93,7 +93,7 @@ def marginals(
             raise question.impossible()
         found = [counted(axes[i], *begun.column(i), begun.exact_error) for i in range(begun.stop)]
         found += _drawn_on(walk, axes, begun, generator)
-        probability = probability_of(question, begun, _kept(question, pool))
+        probability = probability_of(question, begun, lambda each: _kept(each, pool))
     return Marginals([found[i] for i in np.argsort(walk.places)], *probability, question.has_density)
 
 
@@ -185,12 +185,10 @@ def _of_pool(question: Question, axes: Sequence[Axis], pool: Pool) -> list[Margi
     return found
 
 
-def _kept(question: Question, pool: Pool) -> Begun | None:
-    """Return rows that keep the constraints; None without constraints."""
-    if not question.walk.checks:
-        return None
-    kept = question.unconditioned()
-    if (exact := Enumerate(MOST_PATHS).paths(kept, kept.walk.last + 1)) is not None:
+def _kept(question: Question, pool: Pool) -> Begun:
+    """Return rows that keep the constraints of a question without conditions."""
+    walk = question.walk
+    if (exact := Enumerate(MOST_PATHS).paths(question, walk.last + 1)) is not None:
         return exact
     y = pool.y[:FIRST_ROWS]
-    return rejected(y, {}, kept.walk.keeps(y))
+    return rejected(y, {}, walk.keeps(y))
