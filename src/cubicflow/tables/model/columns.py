@@ -20,10 +20,9 @@ from cubicflow.tables.model.cells import CELL, Cells, NumberCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.rules import described_rules
-from cubicflow.tables.model.table_model import Scored, TableModel
+from cubicflow.tables.model.table_model import Scored, TableModel, checked_scores
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_numbers import checked_scores
 
 if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred

@@ -30,10 +30,9 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.model.cells import find_atoms
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.plain_rows import Numbers, plain_numbers
-from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel
+from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel, check_drawn, checked_scores
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred

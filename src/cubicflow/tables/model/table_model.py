@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
@@ -179,3 +179,33 @@ class TableModel(ABC):
     def resumed(self, before: Mapping[str, Any]) -> Self:  # noqa: ARG002 - for a flow
         """Return the model for a resumed run, given the run's table section."""
         return self
+
+
+# --- checks: finite weights that are far too large can give NaN and inf ---
+
+
+def checked_scores(scores: Floats) -> Floats:
+    """Return log likelihoods (N,) unchanged. Raises TableError for NaN and inf; -inf is allowed, for a row of
+    probability 0.
+
+    >>> checked_scores(np.array([-1.0, -np.inf])).tolist()
+    [-1.0, -inf]
+    """
+    if bad := int((np.isnan(scores) | np.isposinf(scores)).sum()):
+        raise TableError(
+            f"the log likelihood of {bad:,} of {len(scores):,} rows is not a number: the rows hold values far beyond "
+            "the fitted values, or the weights of the model are too large; remove such rows, or fit again"
+        )
+    return scores
+
+
+def check_drawn(*drawn: Tensor) -> None:
+    """Raise TableError unless all numbers are finite.
+
+    >>> check_drawn(torch.tensor([0.5, torch.nan]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    cubicflow.tables.table_error.TableError: the samples of this run are not finite: ...
+    """
+    if not all(bool(torch.isfinite(numbers).all()) for numbers in drawn):
+        raise TableError("the samples of this run are not finite: its weights are too large; fit the model again")
