@@ -20,7 +20,6 @@ from cubicflow.tables.read.places import open_table
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import Reading
-from cubicflow.tables.run.fitted_rows import fitted_file
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some
@@ -171,7 +170,7 @@ def judge_run(
     source = train
     if train is None:
         with suppress(TableError):
-            source = fitted_file(fitted)
+            source = fitted.reopen()
     if source is None:
         notes.append(f"{NO_TRAIN}, and the fitted file is missing or has changed ({fitted.source})")
     else:

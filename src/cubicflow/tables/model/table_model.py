@@ -146,6 +146,11 @@ class TableModel(ABC):
         missing. Raises TableError if a score is not a number.
         """
 
+    @abstractmethod
+    def conditionals(self, numbers: Numbers) -> Floats | None:
+        """Return log p of every value, (N, D) in the model's order: given the values before it, or for a flow, given
+        all other values; None if it is not known."""
+
     def draw(self, n: int, context: Floats | None, generator: torch.Generator, temperature: float = 1.0) -> Floats:
         """Draw rows as plain numbers (n, D); codes are not rounded. A model with laws is drawn column by column, by
         :mod:`cubicflow.tables.query.walk`."""
@@ -161,6 +166,10 @@ class TableModel(ABC):
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the model's own entries of the table section of a config: all but the schema and the weights."""
+
+    @abstractmethod
+    def encoding(self) -> dict[str, Any]:
+        """Return what a program in another language needs beside the columns to compute the network's inputs."""
 
     @classmethod
     @abstractmethod

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, score_lines, score_warnings
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
