@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
+from cubicflow.export.encoding import encoding_of
 from pyarrow import parquet
 
-from cubicflow.export.encoding import encoding_of
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, Schema, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.arrow_types import is_text, type_name

@@ -42,6 +42,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     # De Cao et al. 2019, with the sizes of their program density_estimation.py: 5 layers, 10 units for each column.
     "block-naf": {"layer": "block_naf", "linear": False, "num_layers": 5, "depth": 1,
                   "hidden_features": lambda features: 10 * features},
+    # Grathwohl et al. 2019, with the sizes of their README for MINIBOONE: one flow, two hidden layers of 20 D units.
+    "ffjord": {"layer": "ffjord", "linear": False, "num_layers": 1, "num_blocks": 2, "identity_start": False,
+               "hidden_features": lambda features: 20 * features},
     # Durkan et al. 2019b, with the sizes of their program uci.py. Our splines need no interval.
     "rq-nsf": {"family": "rational_quadratic", "num_layers": 10, "num_bins": 8, "identity_start": False},
     "rq-nsf-ar": {"layer": "autoregressive", "family": "rational_quadratic", "num_layers": 10, "num_bins": 8,
@@ -70,6 +73,7 @@ def published(name: str, features: int | Sequence[int], **changes: Any) -> Flow:
     - ``"sylvester"``: Sylvester flow (van den Berg et al. 2018)
     - ``"naf"``: neural autoregressive flow (Huang et al. 2018)
     - ``"block-naf"``: block neural autoregressive flow (De Cao et al. 2019)
+    - ``"ffjord"``: continuous flow with an estimated trace (Grathwohl et al. 2019)
     - ``"rq-nsf"``, ``"rq-nsf-ar"``: rational-quadratic couplings, or autoregressive layers (Durkan et al. 2019b)
     - ``"cubic"``: cubic-spline couplings (Durkan et al. 2019a)
 

@@ -11,7 +11,7 @@ from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
-from cubicflow.nets import CausalTransformer, ConcatSquashMLP, MaskedResidualMLP, ResidualMLP
+from cubicflow.nets import CausalGRU, CausalTransformer, ConcatSquashMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
@@ -25,6 +25,7 @@ from cubicflow.transforms import (
     Permutation,
     Planar,
     Radial,
+    Recurrent,
     Standardise,
     Sylvester,
     Transform,
@@ -45,7 +46,8 @@ class TabularConfig(RecipeConfig):
             family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
             units for each feature and ``depth`` hidden layers. ``"planar"``, ``"radial"`` and ``"sylvester"`` layers
             move all columns at once. ``"continuous"`` is a neural ordinary differential equation, and ``"ffjord"`` the
-            same with Hutchinson's estimate of the trace in training.
+            same with Hutchinson's estimate of the trace in training. ``"recurrent"`` is TAN's recurrent transformation,
+            with hidden_features as the size of its state, and ``"tan"`` its leaky relu, scale and recurrent shift.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -244,6 +246,19 @@ def _continuous(config: TabularConfig, _i: int, _domain: str, *, trace: str) -> 
     return Continuous(config.features, network, context_features=config.context_features, trace=trace)
 
 
+def _recurrent(config: TabularConfig, i: int, _domain: str) -> Transform:
+    sizes = {"context_features": config.context_features, "seed": config.seed + i}
+    return _turned(config, i, Recurrent(config.features, config.hidden_features, **sizes))
+
+
+def _tan(config: TabularConfig, _i: int, _domain: str) -> Transform:
+    features, shift = config.features, ElementMap("additive")
+    maps = [Elementwise(features, ElementMap(family)) for family in ("leaky_relu", "affine")]
+    network = partial(CausalGRU, **config_of(config, "hidden_features", "num_blocks", "identity_start"))
+    recurrent_shift = Autoregressive(features, network, shift, context_features=config.context_features)
+    return Compose([*maps, recurrent_shift, Permutation.reversing(features)])
+
+
 def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
     """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
     layer before."""
@@ -271,7 +286,9 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "block_naf": _block_naf,
     "continuous": partial(_continuous, trace="exact"),
     "ffjord": partial(_continuous, trace="hutchinson"),
+    "recurrent": _recurrent,
+    "tan": _tan,
 }
-# Layers without maps of single numbers, and those of them that never have a residual network.
-WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester", "continuous", "ffjord")
-OWN_NETWORKS = ("block_naf", "continuous", "ffjord")
+# The layers that never have a residual network, and all those without a choice of maps of single numbers.
+OWN_NETWORKS = ("block_naf", "continuous", "ffjord", "recurrent", "tan")
+WHOLE_ROWS = (*OWN_NETWORKS, "planar", "radial", "sylvester")

@@ -1,7 +1,7 @@
 // Charts in SVG. The colours are in the stylesheet, and all places are shares of the chart, so a chart is drawn once for
 // all widths and colour schemes. Labels are HTML, because the browser can shorten them.
 
-import { numberTicks, range, share, ticksOf } from "./axis.js";
+import { numberTicks, share, ticksOf } from "./axis.js";
 import { card, make, percent, shownValue } from "./page.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -42,7 +42,7 @@ export function labels(axis, ticks, ends) {
 /** Makes the picture of a column of numbers: the data as a filled area, the model as a line with a band of two standard
  * errors. @param {Column} column @param {number} height  in pixels */
 function density(column, height) {
-  const [{ edges }, ends] = [column, range(column)];
+  const { edges, ends } = column;
   const paths = ["data", "band", "model"].map((name) => svg("path", { class: name }));
   const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 5), ends);
   const element = make("div", { class: "chart", role: "img" }, drawing(...paths), ...ticks);

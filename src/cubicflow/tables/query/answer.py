@@ -122,8 +122,8 @@ class Conditional:
         found = ask(question, USUAL, stop, size, generator)
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
         self._known = Enumerate().probability(question) or found
-        kept = weighed(question.unconditioned(), size, generator) if walk.checks else None
-        self.probability, self.probability_error = probability_of(question, self._known, kept)
+        known = probability_of(question, self._known, lambda each: weighed(each, size, generator))
+        self.probability, self.probability_error = known
         self._means = Means(found.particles.log_weight, found.exact_error)
         if self._is_mixture:
             self._law = walk.law(self._i, found.particles)
@@ -303,8 +303,7 @@ def probability_given(question: Question, size: float, generator: torch.Generato
     """Return the probability that a row which keeps the constraints meets the conditions, and its standard error."""
     size = _checked_size(size)
     found = weighed(question, size, generator)
-    kept = weighed(question.unconditioned(), size, generator) if question.walk.checks else None
-    value, error = probability_of(question, found, kept)
+    value, error = probability_of(question, found, lambda each: weighed(each, size, generator))
     return Estimates(np.array(value), np.array(error))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time
 from itertools import pairwise
@@ -17,13 +17,44 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_date, is_number, shown
 from cubicflow.tables.kinds.column import Bounds, Column
-from cubicflow.tables.query.conditions import Condition
+from cubicflow.tables.query.conditions import Condition, column_of, texts_of
 from cubicflow.tables.query.constraints import number_of
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, listed
 
 Interval = tuple[float, float]
 EVERYTHING: tuple[Interval, ...] = ((-math.inf, math.inf),)
+
+
+def sets_of(
+    conditions: Sequence[Condition], schema: Schema, gaps: Collection[str], *, complete: bool
+) -> dict[str, Set]:
+    """Return the set of allowed values of each conditioned column that is modelled, by its name.
+
+    Args:
+        gaps: the columns whose values can be missing.
+        complete: whether no set has the missing value.
+
+    Raises:
+        TableError: conditions contradict one another, or do not suit their columns.
+    """
+    sets: dict[str, Set] = {}
+    for condition in conditions:
+        column = column_of(schema, condition)
+        if column.role == "constant":
+            check_constant(condition, column)
+        if column.role != "model":
+            continue
+        new = set_of(condition, column, gaps=column.name in gaps)
+        sets[column.name] = sets.get(column.name, Set.everything(gap=not complete)) & new
+        if sets[column.name].is_empty:
+            about = [each for each in conditions if each.column == column.name]
+            raise TableError(
+                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets all of them; "
+                "leave one out"
+            )
+    return sets
 
 
 def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
