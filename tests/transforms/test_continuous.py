@@ -136,3 +136,15 @@ def test_a_step_uses_its_first_slope() -> None:
     one = torch.ones(1, 1)
     evaluated, given = (step(RK4, lambda t, y: y, 0 * one, one, one, first)[0] for first in (None, one))
     assert torch.equal(evaluated, given)
+
+
+def test_directional_derivatives_of_the_network() -> None:
+    torch.manual_seed(0)
+    net = ConcatSquashMLP(3, 2, context_features=2, identity_start=False).double()
+    x, directions, context = rows(5), rows(20, 2).view(4, 5, 2), rows(5, 2)
+    outputs, derivatives = net.along(x, directions, context)
+    assert torch.equal(outputs, net(x, context))
+    for direction, found in zip(directions, derivatives, strict=True):
+        tangent = torch.cat([direction, torch.zeros(5, 1)], dim=1)
+        _, expected = torch.autograd.functional.jvp(lambda values: net(values, context), x, tangent)
+        assert torch.allclose(found, expected)

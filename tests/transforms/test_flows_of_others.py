@@ -20,6 +20,7 @@ from cubicflow.transforms import (
     Planar,
     QRLinear,
     Radial,
+    Recurrent,
     Sylvester,
 )
 from cubicflow.transforms.implicit import triangular_inverse
@@ -256,3 +257,23 @@ class TestBlockNAF:
         weight, log_blocks = layer._weight(0)
         assert torch.allclose(weight.norm(dim=1), torch.full((6,), math.exp(0.7)))
         assert torch.allclose(log_blocks[1, :, 0].exp(), weight[2:4, 1])
+
+
+class TestRecurrent:
+    def test_it_is_the_formula_of_the_paper(self) -> None:
+        layer = Recurrent(5, 3).double()
+        with torch.no_grad():
+            for seed, parameter in enumerate(layer.parameters()):
+                parameter.copy_(0.5 * normal(1, *parameter.shape, seed=seed)[0])
+        x = normal(4, 5, seed=9)
+        for row, found, log_det in zip(x, *layer(x), strict=True):
+            s, before, expected, slopes = torch.zeros(3).double(), torch.tensor(0.0), [], []
+            for value in row:
+                s = torch.relu(before * layer.u + layer.v @ s + layer.a)
+                t = layer.log_y.exp() * value + layer.w @ s + layer.b
+                alpha = 1.0 if t >= 0 else math.exp(layer.log_alpha.detach())
+                expected.append(alpha * t)
+                slopes.append(alpha * math.exp(layer.log_y.detach()))
+                before = value
+            assert torch.allclose(found, torch.stack(expected))
+            assert math.isclose(log_det.detach(), sum(map(math.log, slopes)))

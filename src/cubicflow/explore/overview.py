@@ -14,9 +14,8 @@ from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables import Column
-from cubicflow.tables.axes import Axis
 from cubicflow.tables.judging import read_judgement
-from cubicflow.tables.query import Marginals
+from cubicflow.tables.query import Axis, Marginals
 from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 
@@ -39,7 +38,7 @@ def columns_answer(run: OpenedRun) -> bytes:
     header: dict[str, Any] = {
         "columns": about,
         "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
-        "ofData": subject.contexts is not None,
+        "ofData": subject.like is not None,
     }
     if usual:
         arrays = _pictures(run, subject.rows(GIVEN_ROWS))

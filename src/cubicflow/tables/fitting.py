@@ -25,7 +25,7 @@ from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
 from cubicflow.tables.run.means import Mean, MeanOfRows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start, model_of
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
@@ -58,6 +58,15 @@ class TableFit:
     def test(self) -> Mean:
         """The mean log likelihood of the test rows."""
         return self.score.model
+
+    def lines(self) -> list[str]:
+        """Return the columns of the table and the scores in words."""
+        mean = f"test log likelihood {self.test} over {self.test.rows:,} rows, in the data's own units"
+        return [*self.fitted.schema.lines(), mean, *score_lines(self.score, self.train), str(self.used)]
+
+    def warnings(self) -> list[str]:
+        """Return warnings about a poor fit."""
+        return score_warnings(self.score, self.train)
 
 
 def fit_table(
@@ -284,15 +293,18 @@ def fit_rows(
     training: Mapping[str, Any],
     *,
     progress: bool = False,
-) -> tuple[TableModel, Floats]:
-    """Fit the model with this name to plain numbers; return it in float64, and the scores of the second part's rows.
+) -> tuple[FittedTable, Floats]:
+    """Fit the model with this name to plain numbers; return the table in float64, and the scores of the second part.
 
     The arguments are those of :func:`prepare` and :func:`train_rows`.
     """
     prepared = prepare(MODELS[name], schema, numbers, parts, training["seed"], settings)
     model, _ = train_rows(prepared, training, progress=progress)
     model.network.double()
-    return model, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
+    fitted = FittedTable(
+        model, missing=Missing.MODEL if model.takes_gaps else Missing.DROP, constraints=tuple(prepared.copies)
+    )
+    return fitted, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
 
 
 def score_part(model: TableModel, rows: TableRows) -> Score:

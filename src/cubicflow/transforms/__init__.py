@@ -18,6 +18,7 @@ from cubicflow.transforms.orthogonal import Orthogonal, QRLinear, SVDLinear
 from cubicflow.transforms.permutation import Permutation
 from cubicflow.transforms.planar import Planar
 from cubicflow.transforms.radial import Radial
+from cubicflow.transforms.recurrent import Recurrent
 from cubicflow.transforms.sigmoid import Logit, Sigmoid
 from cubicflow.transforms.squeeze import Squeeze
 from cubicflow.transforms.standardise import Standardise
@@ -46,6 +47,7 @@ __all__ = [
     "Planar",
     "QRLinear",
     "Radial",
+    "Recurrent",
     "SVDLinear",
     "Sigmoid",
     "Squeeze",

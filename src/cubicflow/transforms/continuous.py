@@ -116,33 +116,35 @@ class Continuous(Transform):
 
     def _field(self, x: Tensor, context: Tensor | None) -> Field:
         """Return the slopes of values and log_det, (N, D + 1), as a function of t, (N, 1), and of both."""
-        signs: Tensor | None = None
         if self.trace == "hutchinson" and self.training:
-            signs = torch.empty_like(x).bernoulli_(0.5, generator=current_generator(x.device)) * 2 - 1
+            directions = torch.empty_like(x).bernoulli_(0.5, generator=current_generator(x.device))[None] * 2 - 1
+        else:
+            directions = torch.eye(self.features, dtype=x.dtype, device=x.device)[:, None].expand(-1, len(x), -1)
 
         def field(t: Tensor, y: Tensor) -> Tensor:
-            time = t.to(x.dtype)
-
-            def slope_of(values: Tensor) -> Tensor:
-                inputs = torch.cat([values, time], dim=1)
-                slope: Tensor = self.network(inputs) if context is None else self.network(inputs, context)
-                return slope
-
-            def along(direction: Tensor) -> tuple[Tensor, Tensor]:
-                """Return f, (N, D), and its derivative in a direction, times this direction, (N,)."""
-                outputs = torch.func.jvp(slope_of, (values,), (direction,))
-                return outputs[0], (outputs[1] * direction).sum(1)
-
-            values = y[:, :-1].to(x.dtype)
-            if signs is not None:
-                slope, trace = along(signs)
-            else:
-                basis = torch.eye(self.features, dtype=x.dtype, device=x.device)[:, None].expand(-1, len(x), -1)
-                slopes, parts = torch.func.vmap(along)(basis)
-                slope, trace = slopes[0], parts.sum(0)
-            return torch.cat([slope, trace[:, None]], dim=1).to(y.dtype)
+            inputs = torch.cat([y[:, :-1], t], dim=1).to(x.dtype)
+            slopes, derivatives = self._along(inputs, directions, context)
+            trace = (derivatives * directions).sum((0, 2))
+            return torch.cat([slopes, trace[:, None]], dim=1).to(y.dtype)
 
         return field
+
+    def _along(self, inputs: Tensor, directions: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return f, (N, D), and its derivatives in K directions, (K, N, D)."""
+        if isinstance(self.network, ConcatSquashMLP):
+            return self.network.along(inputs, directions, context)
+
+        def network(values: Tensor) -> Tensor:
+            rows = torch.cat([values, inputs[:, -1:]], dim=1)
+            outputs: Tensor = self.network(rows) if context is None else self.network(rows, context)
+            return outputs
+
+        def along(direction: Tensor) -> tuple[Tensor, Tensor]:
+            found = torch.func.jvp(network, (inputs[:, :-1],), (direction,))
+            return found[0], found[1]
+
+        outputs, derivatives = torch.func.vmap(along)(directions)
+        return outputs[0], derivatives
 
 
 def _step(method: Any, field: Field, t: Tensor, h: Tensor, y: Tensor) -> Tensor:

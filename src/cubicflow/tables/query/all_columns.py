@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import QUANTILES, Axis
@@ -23,6 +24,7 @@ from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, DrawParticles, Enumerate, ask, probability_of, rejected
 from cubicflow.tables.query.walk import Walk, resample
+from cubicflow.tables.table_error import TableError
 
 ENOUGH = 500.0  # effective rows that an answer should have
 MOST_PATHS = 1 << 11  # largest number of paths that are enumerated
@@ -95,8 +97,12 @@ def marginals(
     return Marginals([found[i] for i in np.argsort(walk.places)], *probability, question.has_density)
 
 
-def marginals_of_rows(rows: Begun, axes: Sequence[Axis]) -> Marginals:
-    """Return the distributions of all columns among the rows of a sample that meet conditions."""
+def marginals_of_rows(y: Floats, meets: NDArray[np.bool_], axes: Sequence[Axis]) -> Marginals:
+    """Return the distributions of all columns among the rows (N, D) of a sample that meet conditions. Raises TableError
+    if there are none."""
+    if not meets.any():
+        raise TableError(f"none of {len(y):,} drawn rows meets these conditions; widen the conditions")
+    rows = rejected(y, {}, meets)
     found = [counted(axis, *rows.column(i)) for i, axis in enumerate(axes)]
     share = math.exp(rows.log_probability)
     return Marginals(found, share, share * rows.relative_error)

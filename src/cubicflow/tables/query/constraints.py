@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
-from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, shown
+from cubicflow.tables.arrow_types import Floats, amounts, is_date, is_number, shown
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.read.table import Table
@@ -124,13 +124,7 @@ def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: 
 
 def number_of(column: Column, array: pa.Array) -> Floats:
     """Return values as numbers: dates in microseconds, NaN for a missing value."""
-    read = column.read(array)
-    if is_date(read.type):
-        unit = pa.timestamp("us", getattr(read.type, "tz", None))
-        whole = read.cast(unit, safe=False).cast(pa.int64())
-        found: Floats = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return found
-    return floats(read)
+    return amounts(column.read(array))
 
 
 # --- parsing ---

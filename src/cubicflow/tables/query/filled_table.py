@@ -69,6 +69,14 @@ class FilledTable:
         except TableError as error:
             raise error.about(self.table.name) from None
 
+    def lines(self) -> list[str]:
+        """Return what was filled, and what was not, in words."""
+        filled, left = (", ".join(f"{n:,} in {name!r}" for name, n in c.items()) for c in (self.counts, self.left))
+        lines = [f"filled {sum(self.counts.values()):,} missing values{f' ({filled})' if filled else ''}"]
+        if left:
+            lines.append(f"note: missing values of columns that are not modelled were not filled: {left}")
+        return lines
+
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
         model = self.fitted.model.laws()

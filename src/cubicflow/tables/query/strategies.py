@@ -29,9 +29,12 @@ import torch
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.query.condition_sets import sets_of
+from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Flags, Set
 from cubicflow.tables.table_error import TableError
 
@@ -320,6 +323,19 @@ def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> B
     for i, within in sets.items():
         meets &= within.contains(y[:, i])
     return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
+
+
+def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
+    """Return which rows (N, D) of a sample from a flow meet conditions on modelled columns."""
+    within = sets_of(read_conditions(given, schema), schema, (), complete=True)  # a flow has no missing values
+    meets = np.ones(len(y), np.bool_)
+    for i, column in enumerate(schema.model):
+        if column.name not in within:
+            continue
+        if within[column.name].only is not None and not column.counts_mass:
+            raise TableError(f"a single value has probability 0 under a flow; give column {column.name!r} a range")
+        meets &= within[column.name].contains(y[:, i])
+    return meets
 
 
 # --- the probability of a question ---
