@@ -211,8 +211,8 @@ def _frequent(column: Levelled, y: Floats, most: int) -> tuple[float, ...]:
 def _edges(y: Floats, turn: tuple[float, float] | None, bins: int, *, whole: bool) -> list[float]:
     """Return bin edges that cover one turn of a circle, or all but the outermost thousandths of the rows.
 
-    Bins of codes span whole steps. The last bin of a turn may be narrower. An axis of real numbers ends at 0 or 1 if the
-    rows end near them, as shares do.
+    Bins of codes span whole steps. The last bin of a turn may be narrower. An axis of real numbers ends at 0 or 1 if
+    the rows end near them, as shares do.
 
     >>> [round(edge, 9) for edge in _edges(np.linspace(0, 1, 101), None, 4, whole=False)]
     [0.0, 0.25, 0.5, 0.75, 1.0]
