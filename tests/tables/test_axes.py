@@ -150,3 +150,12 @@ def test_an_axis_without_rows_has_a_bin() -> None:
         axis = array_axis("x", y)
         assert (np.diff(axis.edges) > 0).all()
         assert axis.masses(y)[-1] == (np.isnan(y).mean() if len(y) else 0)
+
+
+@pytest.mark.parametrize("last", [1.0, 0.9999])
+def test_shares_fill_the_last_bin(last: float) -> None:
+    """An axis beyond 1 would halve the density of the last bin, although the shares are uniform."""
+    shares = np.linspace(0, last, 48_000)
+    axis = array_axis("share", shares)
+    assert (axis.edges[0], axis.edges[-1]) == (0, pytest.approx(1, abs=1e-12))
+    np.testing.assert_allclose(axis.masses(shares), [*[1 / 48] * 48, 0], rtol=0.01)

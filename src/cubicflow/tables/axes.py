@@ -209,7 +209,11 @@ def _frequent(column: Column, y: Floats, most: int) -> tuple[float, ...]:
 def _edges(y: Floats, turn: tuple[float, float] | None, bins: int, *, whole: bool) -> list[float]:
     """Return bin edges that cover one turn of a circle, or all but the outermost thousandths of the rows.
 
-    Bins of codes span whole steps. The last bin of a turn may be narrower.
+    Bins of codes span whole steps. The last bin of a turn may be narrower. An axis of real numbers ends at 0 or 1 if
+    the rows end near them, as shares do.
+
+    >>> [round(edge, 9) for edge in _edges(np.linspace(0, 1, 101), None, 4, whole=False)]
+    [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     if turn is None and not len(y):
         return [0.0, 1.0]
@@ -218,7 +222,8 @@ def _edges(y: Floats, turn: tuple[float, float] | None, bins: int, *, whole: boo
         low, high = math.floor(low), math.floor(high) + 1
     elif turn is None:
         margin = 0.01 * (high - low) or max(abs(low), 1.0) * 1e-3
-        low, high = 0.0 if y.min() >= 0 and low - margin < 0 else low - margin, high + margin
+        low = 0.0 if y.min() >= 0 > low - margin else low - margin
+        high = math.nextafter(1.0, 2.0) if y.max() <= 1 < high + margin else high + margin  # 1 is inside the last bin
     if not whole:
         return list(np.linspace(low, high, bins + 1).tolist())
     width = max(1, math.ceil((high - low) / bins))
