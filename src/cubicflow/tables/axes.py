@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.schema.sets import Set
@@ -168,7 +166,7 @@ def axis_of(
     """
     known = y[np.isfinite(y)]
     has_gaps = cells.gaps if cells is not None else bool(np.isnan(y).any())
-    if isinstance(column, Levelled):
+    if column.is_list:
         values = tuple(float(i) for i in range(len(column.levels)))
         return Axis(column, has_gaps, values=values, labels=column.labels, levels=_frequent(column, known, bars))
     start, unit = _affine(column)
@@ -176,7 +174,7 @@ def axis_of(
         values = tuple(sorted(cells.atoms))
         labels = tuple(str(value) for value in column.decode(np.asarray(values)).to_pylist())
         return Axis(column, has_gaps, start, unit, values, labels, levels=values)
-    turn = column.turn if isinstance(column, CircularColumn) else None
+    turn = column.turn
     return Axis(column, has_gaps, start, unit, edges=tuple(_edges(known, turn, bins, whole=column.counts_mass)))
 
 
@@ -196,7 +194,7 @@ def _affine(column: Column) -> tuple[float, float]:
     return first * scale, step * scale
 
 
-def _frequent(column: Levelled, y: Floats, most: int) -> tuple[float, ...]:
+def _frequent(column: Column, y: Floats, most: int) -> tuple[float, ...]:
     """Return the codes of the values with their own bar: all values if there are few, else the most frequent ones.
 
     A short list of ordered values keeps its order. All others are sorted by frequency.
