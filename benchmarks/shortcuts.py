@@ -44,7 +44,6 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "one flat vector of weights": ("captured_step", "can_be_flat", lambda _: False),
     "fused Adam": ("captured_step", "CAN_FUSE", False),
     "second stream": ("side_stream", "SideStream.weight_gradients", lambda _: nullcontext()),
-    "bias gradients as products": ("side_stream", "sum_of_rows", lambda grad, _: grad.sum(0)),
     "relu inside the product": ("side_stream", "_addmm_activation", None),
     "fused norms": ("side_stream", "FastProducts.add_norm", PLAIN),
     "attention of one query": ("side_stream", "FastProducts.attention", PLAIN),
@@ -59,7 +58,6 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
 GPU_ONLY = (
     "captured step",
     "second stream",
-    "bias gradients as products",
     "relu inside the product",
     "fused norms",
     "attention of one query",

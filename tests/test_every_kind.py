@@ -29,7 +29,6 @@ from cubicflow.cli import main
 from cubicflow.clusters import evaluate_files, sample_files, score_files
 from cubicflow.explore.opened_run import open_run
 from cubicflow.export import export_run
-from cubicflow.export.encoding import encoding_of
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
@@ -448,7 +447,7 @@ def test_the_axis_of_a_circle_ends_at_its_turn(kinds: Fitted) -> None:
 def service(fitted: Fitted, folder: Path, *, sampler: bool = False) -> Service:
     """Return a program that has the graph of the model, as it is before it is traced, and the JSON of its columns."""
     graph = graph_of(fitted.run.flow, sampler=sampler, precision="float64")
-    about = {**about_graph(graph, sampler=sampler), **encoding_of(fitted.run)}
+    about = {**about_graph(graph, sampler=sampler), **fitted.run.encoding()}
     (folder / "model.json").write_text(json.dumps(about), encoding="utf-8")
 
     def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -18,8 +18,7 @@ from torch.distributions import (
 )
 
 import cubicflow as cf
-from cubicflow.clients.prior_bounds import prior_bounds
-from cubicflow.clients.prior_support import PriorSupport
+from cubicflow.clients.prior_support import PriorSupport, prior_bounds
 from cubicflow.distributions import StandardNormal
 from cubicflow.transforms import Compose, LULinear
 

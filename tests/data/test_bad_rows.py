@@ -70,6 +70,8 @@ def test_shapes_that_do_not_match_are_refused():
         TensorRows(torch.zeros(5, 2), weights=torch.zeros(5, 1))
     with pytest.raises(TypeError, match="rows must be numbers"):
         TensorRows(np.array([["a"], ["b"]]))
+    with pytest.raises(TypeError, match=r"rows must be numbers, got a tensor of dtype torch\.complex64"):
+        TensorRows(torch.zeros(5, 2, dtype=torch.complex64))
     with pytest.raises(ValueError, match="the weights of all rows are 0"):
         _ = TensorRows(torch.zeros(5, 2), weights=torch.zeros(5)).summary
 

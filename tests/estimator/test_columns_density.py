@@ -165,5 +165,5 @@ def test_a_second_fit_replaces_the_first() -> None:
     x = np.random.default_rng(0).normal(size=(40, 2))
     again = density.fit(x)
     assert again.model_ == "flow"
-    assert isinstance(again.encoder_, FlowEncoder)
+    assert isinstance(again.fitted_.encoder, FlowEncoder)
     assert again.sample(3, random_state=0).shape == (3, 2)

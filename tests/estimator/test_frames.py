@@ -90,7 +90,7 @@ def test_masses_of_a_column_of_words_sum_to_one(columns: dict[str, Any]) -> None
     every = pd.MultiIndex.from_product([["ash", "beech", "oak"], [False, True]], names=["kind", "marked"])
     cells = every.to_frame(index=False).astype(frame.dtypes.to_dict())
     masses = np.exp(density.score_samples(cells))
-    left = 1 - np.prod([1 - cells.unseen for cells in density.encoder_.cells.values()])
+    left = 1 - np.prod([1 - cells.unseen for cells in density.fitted_.model.cells.values()])
     assert 0 < left < 0.02
     assert masses.sum() == pytest.approx(1 - left, abs=1e-9)
     ash = float((frame["kind"] == "ash").mean())

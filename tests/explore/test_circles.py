@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.circles import Rows
+from tests.explore.pages import Page, Tab
+from tests.helpers.circles import KINDS, SMALL, Rows, circles
 
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject
-from cubicflow.tables import FittedTable
+from cubicflow.tables import FittedTable, TableOptions, fit_table
 from cubicflow.tables.axes import MOST_BINS, Axis, axis_of
 from cubicflow.tables.model.masses import log_masses
 from cubicflow.tables.query.pool import Pool
@@ -105,3 +109,56 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)
         np.testing.assert_allclose(curves[:, 1:-1], masses, rtol=0, atol=1e-6, err_msg=name)
+
+
+# --- in the browser ---
+
+
+@pytest.fixture(scope="module")
+def circle_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("circles")
+    circles().to_csv(folder / "t.csv", index=False)
+    fit_table(folder / "t.csv", folder / "run", TableOptions(kinds=KINDS), SMALL, steps=30, progress=False)
+    return folder / "run"
+
+
+def test_a_card_of_a_circle_ends_at_its_turn(served: Callable[[Path], Page], circle_run: Path, tab: Tab) -> None:
+    shown = tab.open(served(circle_run), "overview")
+    for name, turn in (("wind", 360), ("hour", 24)):
+        card = shown.locator("article", has=shown.get_by_role("heading", name=name, exact=True))
+        ticks = card.locator(".tick").all_inner_texts()
+        places = [float(style.split("left: ")[1].split("%")[0]) for style in _attributes(card, ".tick", "style")]
+        np.testing.assert_allclose(places, [100 * float(tick) / turn for tick in ticks], atol=1e-3)
+        outline = [point.split() for point in _attributes(card, "path.model", "d")[0][1:].split("L")]
+        assert (outline[0][0], outline[-1][0]) == ("0", "1000")
+    assert tab.wrong == []
+
+
+def _attributes(card: Any, selector: str, name: str) -> list[str]:
+    found: list[str] = card.locator(selector).evaluate_all(f"(all) => all.map((one) => one.getAttribute('{name}'))")
+    return found
+
+
+def test_an_arc_across_the_seam(served: Callable[[Path], Page], circle_run: Path, tab: Tab) -> None:
+    """A range of hours from 22 to 2 has five hours, by the address and by the sliders."""
+    shown = tab.open(served(circle_run), "what-if?hour=22..2")
+    hour = [*circles()].index("hour")
+
+    def masses() -> list[float]:
+        found: list[float] = unframed(tab.settled() and tab.answers[-1].body())[1]["masses"][hour].tolist()
+        return found
+
+    def inside() -> set[int]:
+        return {i for i, mass in enumerate(masses()[:24]) if mass > 1e-6}
+
+    assert inside() == {22, 23, 0, 1, 2}
+    assert sum(masses()) == pytest.approx(1, abs=1e-5)
+    assert "22 to 2" in shown.locator(".given-card").inner_text()
+    for end, value in (("lowest", 23), ("highest", 0)):
+        shown.get_by_label(f"{end} hour", exact=True).evaluate(
+            f"(e) => {{ e.value = {value}; e.dispatchEvent(new Event('input')); }}"
+        )
+    tab.settled()
+    assert json.loads(tab.answers[-1].request.post_data)["conditions"] == {"hour": {"from": "23", "to": "0"}}
+    assert inside() == {23, 0}
+    assert tab.wrong == []

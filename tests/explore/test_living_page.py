@@ -143,6 +143,47 @@ def test_answers_are_shown_while_a_slider_moves(served: Serve, counts_run: Path,
     assert tab.wrong == []
 
 
+def test_the_path_leads_from_one_image_to_the_other(served: Serve, image_run: Path, tab: Tab) -> None:
+    shown = tab.open(served(image_run), "images")
+    read = """(all) => all.map((canvas) => {
+      const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+      pen.drawImage(canvas, 0, 0);
+      return [...pen.getImageData(0, 0, canvas.width, canvas.height).data];
+    })"""
+
+    def images(part: str) -> Any:
+        tab.settled()
+        return np.array(shown.locator(f"[data-part={part}] canvas").evaluate_all(read), float)
+
+    def check(first: int, last: int) -> None:
+        samples, path = images("mosaic"), images("strip")
+        assert len(path) == 11
+        for sample, end in ((first, path[0]), (last, path[-1])):
+            assert np.abs(samples[sample] - end).max() <= 1  # of 255: rounding
+        assert np.abs(path[5] - path[[0, -1]]).max() > 10
+
+    check(0, 1)
+    for i in (5, 9):
+        shown.get_by_role("button", name=f"sample {i + 1}", exact=True).click()
+    assert [int(label.split()[1]) for label in _pressed(shown)] == [6, 10]
+    check(5, 9)
+    before = images("mosaic")
+    shown.get_by_role("button", name="Other samples").click()
+    check(5, 9)
+    assert np.abs(images("mosaic") - before).max() > 10
+    shown.get_by_label("temperature").evaluate("(e) => { e.value = 0.05; e.dispatchEvent(new Event('input')); }")
+    check_cold = images("mosaic")
+    assert check_cold.std(axis=0).mean() < before.std(axis=0).mean()
+    assert shown.inner_text("[data-part=shown]") == "0.05"
+    assert tab.wrong == []
+
+
+def _pressed(shown: Any) -> list[str]:
+    pressed = shown.locator("[data-part=mosaic] [aria-pressed=true]")
+    found: list[str] = pressed.evaluate_all("(all) => all.map((one) => one.ariaLabel)")
+    return found
+
+
 def test_a_dropped_file_is_scored(served: Serve, mixed_run: Path, tab: Tab) -> None:
     shown = tab.open(served(mixed_run), "rows")
     shown.evaluate(DROP, ["new.csv", make_table(7, seed=5).to_csv(index=False)])

@@ -81,6 +81,10 @@ def test_incomplete_rows_come_last_in_the_browser(served: Serve, gaps_run: Path,
     assert order == np.argsort(expected, kind="stable").tolist()
     assert shown.locator("tbody tr td:nth-child(2)").all_inner_texts()[-2:] == ["incomplete", "incomplete"]
     assert shown.locator("tr.chosen").get_attribute("data-row") == str(order[0])
+    assert shown.locator(".why .track").count() == 3
+    shown.locator("tbody tr").last.click()
+    assert shown.locator("tr.chosen").get_attribute("data-row") == str(order[-1])
+    assert "There are no scores of single columns for this row" in shown.inner_text(".side article")
     assert tab.wrong == []
 
 

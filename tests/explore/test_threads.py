@@ -21,6 +21,7 @@ from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.explore.threads import Worker
+from cubicflow.tables import FittedTable
 from cubicflow.tables.query.pool import Pool
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
@@ -48,8 +49,8 @@ def both(function: Callable[[], Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("place", "name", "value"),
     [
-        (opened_run, "fitted_file", lambda run: run.table),
-        (opened_run, "some_rows", lambda run: run.data),
+        (FittedTable, "reopen", lambda run: run.table),
+        (FittedTable, "some_rows", lambda run: run.data),
         (opened_run, "ColumnsSubject", lambda run: run.subject),
         (subject, "axis_of", lambda run: run.subject.axes),
         (opened_run, "read_metrics", lambda run: run.history),

@@ -135,6 +135,8 @@ def test_bad_domains_and_bounds_are_refused() -> None:
         cf.flows.box([(0, 1), (0, math.inf)])
     with pytest.raises(ValueError, match="circles holds 1"):
         cf.flows.box([(0, 1), (-math.inf, math.inf)], circles=[1])
+    with pytest.raises(ValueError, match="circles holds 'angle', but a circle must be the number of a column"):
+        cf.flows.box([(0, 1)], circles=["angle"])
     with pytest.raises(ValueError, match="an affine map does not preserve the unit interval"):
         ElementMap("affine", domain=["unit", "real"])
     with pytest.raises(ValueError, match="circles must hold one bool for each of the 2 inputs"):

@@ -142,6 +142,11 @@ def test_images_are_contexts_of_image_flows() -> None:
             lambda: cf.flows.tabular(2, embedding_net=MeanAndSquare(), context_shape=(1, 4, 4), **SMALL),
             "need layers or a base with context_features=",
         ),
+        (lambda: cf.flows.tabular(2, context_shape=(3,), **SMALL), "need layers or a base with context_features="),
+        (
+            lambda: cf.flows.tabular(2, context_features=3, context_shape=(), **SMALL),
+            r"contexts of shape \(\) do not fit layers with context_features=3",
+        ),
         (
             lambda: cf.flows.tabular(
                 2, context_features=5, context_shape=(1, 4, 4), embedding_net=MeanAndSquare(), **SMALL

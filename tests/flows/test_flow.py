@@ -304,7 +304,11 @@ class TestMixture:
         (lambda flow: flow.sample(np.int64(-1)), "n must be a whole number, 0 or more, got"),
         (lambda flow: flow.sample(1, temperature=-1.0), "temperature must be a finite number, at least 0"),
         (lambda flow: flow.sample(1, seed=1, generator=torch.Generator()), "not both"),
-        (lambda flow: flow.log_prob(torch.zeros(4, 2), batch_size=0), "batch_size must be at least 1, got 0"),
+        (
+            lambda flow: flow.log_prob(torch.zeros(4, 2), batch_size=0),
+            "batch_size must be a whole number, 1 or more, got 0",
+        ),
+        (lambda flow: flow.log_prob(torch.zeros(4, 2), batch_size=1.5), "batch_size must be a whole number, 1 or more"),
         (lambda _: small(2, context_features=3).log_prob(torch.zeros(4, 2)), "this flow is conditional: pass context="),
         (
             lambda _: small(2, context_features=3).log_prob(torch.zeros(4, 2), torch.zeros(4, 2)),

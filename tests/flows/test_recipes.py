@@ -44,6 +44,9 @@ TABULAR = {
     "IAF": {"layer": "autoregressive", "family": "affine", "direction": "noise"},
     "autoregressive cubic": {"layer": "autoregressive"},
     "NAF": {"layer": "naf", "depth": 1},
+    "TAN": {"layer": "tan"},
+    "recurrent": {"layer": "recurrent", "linear": False},
+    "continuous": {"layer": "continuous", "linear": False},
     "Block-NAF": {"layer": "block_naf", "linear": False, "depth": 1},
     "affine, then cubic": {"affine_first": True},
     "attention": {"layer": "autoregressive", "network": "transformer", "order": [1, 0], "scale_logits": True},
@@ -220,6 +223,11 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.tabular(0), ValueError, "features must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, num_layers=0), ValueError, "num_layers must be a positive integer, got 0"),
         (lambda: cf.flows.tabular(3, layer="rnn"), ValueError, "layer must be one of 'coupling', 'auto"),
+        (
+            lambda: cf.flows.tabular(3, layer="ffjord", dropout=0.1),
+            ValueError,
+            "layer='ffjord' has no residual network",
+        ),
         (lambda: cf.flows.tabular(3, network="lstm"), ValueError, "network must be 'mlp' or 'transformer', got 'lstm'"),
         (lambda: cf.flows.tabular(3, network="transformer"), ValueError, "coupling layers need network='mlp'"),
         (lambda: attention(3, num_heads=5), ValueError, "num_heads must divide hidden_features, got 5 and 16"),
@@ -238,7 +246,11 @@ def test_dequantise_adds_less_than_one() -> None:
         (lambda: cf.flows.plane(1), ValueError, "at least 2 features, got 1; use tabular for one"),
         (lambda: cf.flows.image((1, 28, 28), num_levels=3), ValueError, "cannot be squeezed 3 times"),
         (lambda: cf.flows.image(direction="noise"), ValueError, "an image flow supports only direction='data', got"),
-        (lambda: cf.flows.image(logit_margin=0.7), ValueError, "logit_margin must lie between 0 and 0.5"),
+        (
+            lambda: cf.flows.image(logit_margin=0.7),
+            ValueError,
+            "logit_margin must be a finite number, above 0 and below 0.5",
+        ),
     ],
 )
 def test_refusals(make, error: type[Exception], message: str) -> None:

@@ -146,7 +146,7 @@ def test_config_rebuilds_the_core() -> None:
         (lambda: Transformer(16, num_heads=3), "num_heads must divide hidden_features, got 3 and 16"),
         (lambda: Transformer(16, num_heads=0), "num_heads must be a positive integer, got 0"),
         (lambda: Transformer(16, num_blocks=0), "num_blocks must be a positive integer, got 0"),
-        (lambda: Transformer(16, dropout=1.0), "dropout must be a probability below 1, got 1.0"),
+        (lambda: Transformer(16, dropout=1.0), "dropout must be a finite number, 0 or more and below 1, got 1.0"),
         (lambda: made()(tokens()[0]), r"expects tokens of shape \(N, T, \d+\), got \(4, \d+\)"),
         (lambda: made()(tokens()[..., :1]), r"expects tokens of shape \(N, T, \d+\), got \(5, 4, 1\)"),
         (lambda: made(causal=False).cache(3), "a cache needs causal=True"),

@@ -22,7 +22,7 @@ from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
 from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes, map_from_json
-from cubicflow.tables.model.flow import FlowEncoder, log_likelihood, offsets
+from cubicflow.tables.model.flow import FlowEncoder, column_densities, log_likelihood, offsets
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
 from cubicflow.transforms import Compose
@@ -351,3 +351,30 @@ def test_categoricals_of_pandas_stay_categoricals(tmp_path: Path) -> None:
     after = rows.decode(rows.read(batch).y).to_pandas()
     assert isinstance(after["c"].dtype, pd.CategoricalDtype)
     assert after["c"].astype(str).tolist() == list(words)
+
+
+def test_columns_of_a_flow_given_the_others() -> None:
+    """In a correlated normal the conditional density of each number given the other is known."""
+    import torch
+
+    import cubicflow as cf
+    from cubicflow.transforms import LULinear
+
+    torch.manual_seed(0)
+    flow = cf.Flow(cf.distributions.StandardNormal(2), LULinear(2)).double()
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+        noise = torch.cat([torch.zeros(1, 2), torch.eye(2)]).double()
+        points = flow.from_noise(noise)[0].numpy()
+    offset, matrix = points[0], (points[1:] - points[0]).T
+    covariance = matrix @ matrix.T
+    assert abs(covariance[0, 1]) > 0.05
+    x = np.array([[0.3, -0.7], [1.5, 0.2]])
+    found = column_densities(flow, x, (-9.0, 9.0))
+    for row, (a, b) in enumerate(x - offset):
+        for i, (own, other) in enumerate(((a, b), (b, a))):
+            slope = covariance[0, 1] / covariance[1 - i, 1 - i]
+            variance = covariance[i, i] - slope * covariance[0, 1]
+            expected = -0.5 * ((own - slope * other) ** 2 / variance + np.log(2 * np.pi * variance))
+            assert found[row, i] == pytest.approx(expected, abs=1e-6)

@@ -24,7 +24,7 @@ from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.run.means import Mean
 from cubicflow.tables.run.scored_parts import score_parts
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
 
 RNG = np.random.default_rng(0)
 N = 400

@@ -15,7 +15,15 @@ from torch import Tensor
 import cubicflow as cf
 from cubicflow.flows.descriptions import build, describe
 from cubicflow.flows.meta_init import default_tensor_type
-from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualConv, ResidualMLP
+from cubicflow.nets import (
+    CausalGRU,
+    CausalLinear,
+    CausalTransformer,
+    ConcatSquashMLP,
+    MaskedResidualMLP,
+    ResidualConv,
+    ResidualMLP,
+)
 from cubicflow.splines.families import FAMILIES
 from cubicflow.transforms import (
     ActNorm,
@@ -23,19 +31,23 @@ from cubicflow.transforms import (
     BatchNorm,
     BlockNAF,
     Compose,
+    Continuous,
     Conv1x1,
     Coupling,
     ElementMap,
     Elementwise,
+    EmergingConv,
     Inverse,
     Logit,
     LULinear,
     MultiScale,
     Orthogonal,
+    PeriodicConv,
     Permutation,
     Planar,
     QRLinear,
     Radial,
+    Recurrent,
     Sigmoid,
     Squeeze,
     Standardise,
@@ -49,6 +61,8 @@ CONTEXT = 2
 mlp = partial(ResidualMLP, hidden_features=12, num_blocks=1)
 conv = partial(ResidualConv, hidden_features=6, num_blocks=1)
 made = partial(MaskedResidualMLP, hidden_features=12, num_blocks=1)
+gru = partial(CausalGRU, hidden_features=6)
+field_net = partial(ConcatSquashMLP, hidden_features=8, num_blocks=1)
 attention = partial(CausalTransformer, hidden_features=12, num_blocks=1, num_heads=3, octaves=2, scale_output=True)
 
 
@@ -86,6 +100,8 @@ def couplings() -> dict[str, Case]:
 
 unit = ElementMap("cubic", 6, domain="unit")
 bent = ElementMap("cubic", 6, affine_first=True)
+GRAPH = [[0, 0, 0, 1], [1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]  # 3 -> 0, 0 -> 1, 3 -> 1
+STEPS_BY_VALUES = dict.fromkeys(("vmap", "compile"), "values decide the number of steps")
 REGISTRY: dict[str, Case] = couplings() | {
     "Coupling unit": Case(lambda: Coupling([True, False], mlp, unit), (2,), unit=True, unit_out=True),
     "Coupling bare other half": Case(lambda: Coupling([True, False, True], mlp, transform_identity=False), (3,)),
@@ -139,6 +155,42 @@ REGISTRY: dict[str, Case] = couplings() | {
     "BlockNAF": Case(lambda: BlockNAF(3, 4), (3,)),
     "BlockNAF D=1": Case(lambda: BlockNAF(1, 3), (1,)),
     "BlockNAF deep context": Case(lambda: BlockNAF(2, 3, depth=2, context_features=CONTEXT), (2,)),
+    "Continuous": Case(
+        lambda: Continuous(3, field_net, rtol=1e-7, atol=1e-7), (3,), error=1e-5, without=STEPS_BY_VALUES
+    ),
+    "Continuous D=1 adjoint": Case(
+        lambda: Continuous(1, field_net, adjoint=True, rtol=1e-7, atol=1e-7),
+        (1,),
+        error=1e-5,
+        without=STEPS_BY_VALUES,
+    ),
+    "Continuous fixed steps": Case(lambda: Continuous(2, field_net, solver="rk4", steps=2), (2,), error=1e-2),
+    "Continuous context": Case(
+        lambda: Continuous(2, field_net, solver="rk4", trace="hutchinson", steps=2, context_features=CONTEXT),
+        (2,),
+        error=1e-2,
+    ),
+    "Recurrent": Case(lambda: Recurrent(4, 3), (4,)),
+    "Recurrent D=1": Case(lambda: Recurrent(1, 2), (1,)),
+    "Recurrent context": Case(lambda: Recurrent(2, 3, context_features=CONTEXT), (2,)),
+    "Autoregressive recurrent shift": Case(
+        lambda: Autoregressive(3, gru, ElementMap("additive"), context_features=CONTEXT),
+        (3,),
+        without={"vmap": "torch has no batching rule for its recurrent cell"},
+    ),
+    "Autoregressive linear states": Case(
+        lambda: Autoregressive(3, partial(CausalLinear, hidden_features=6), ElementMap("affine")), (3,)
+    ),
+    "Autoregressive adjacency": Case(
+        lambda: Autoregressive(4, partial(made, adjacency=GRAPH), context_features=CONTEXT), (4,)
+    ),
+    "Autoregressive adjacency unit": Case(
+        lambda: Autoregressive(4, partial(made, adjacency=GRAPH), unit), (4,), unit=True, unit_out=True
+    ),
+    "EmergingConv": Case(lambda: EmergingConv(2), (2, 3, 4)),
+    "EmergingConv C=1": Case(lambda: EmergingConv(1, 5), (1, 4, 3)),
+    "PeriodicConv": Case(lambda: PeriodicConv(2), (2, 3, 4)),
+    "PeriodicConv C=1": Case(lambda: PeriodicConv(1, 5), (1, 5, 7)),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -333,6 +385,12 @@ COMPILED = {
     "BatchNorm": "aot_eager",
     "Sylvester": "eager",
     "BlockNAF D=1": "eager",
+    "Continuous fixed steps": "eager",
+    "Autoregressive adjacency": "eager",
+    "Recurrent context": "aot_eager",
+    "EmergingConv": "eager",
+    "PeriodicConv": "aot_eager",
+    "Autoregressive recurrent shift": "eager",
 }
 
 

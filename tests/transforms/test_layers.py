@@ -124,7 +124,7 @@ class TestCoupling:
         layer = Coupling([True, False, True], partial(ResidualConv, hidden_features=4))
         made = []
         layer.network.register_forward_hook(lambda _, __, output: made.append(output))
-        params = layer._params(torch.randn(2, 1, 4, 4), None)
+        params = layer.params_of(torch.randn(2, 1, 4, 4), None)
         assert params.shape == (2, 2, 4, 4, 22)
         assert params.data_ptr() == made[0].data_ptr()
 
@@ -260,7 +260,7 @@ class TestSigmoid:
 
     @pytest.mark.parametrize("clip", [0.0, 0.5, -1.0])
     def test_impossible_clips(self, clip: float) -> None:
-        with pytest.raises(ValueError, match=r"clip must lie between 0 and 0\.5"):
+        with pytest.raises(ValueError, match=r"clip must be a finite number, above 0 and below 0\.5"):
             Sigmoid(clip)
 
 

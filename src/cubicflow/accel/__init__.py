@@ -11,7 +11,7 @@
     safety.py            decides for which flows the shortcuts are safe
     private.py           all private names of torch and Triton that cubicflow uses
 
-No layer imports this package. Each of the four layers named above has a hook: an object of a class with default
+No layer imports this package. Each of the five layers named above has a hook: an object of a class with default
 methods. ``import cubicflow`` registers the modules of this package. With ``CUBICFLOW_ACCEL=off`` all hooks keep
 their default methods. With ``CUBICFLOW_ACCEL=public`` no private name of torch or Triton is used. Hooks of modules
 have private names, so safety.py trusts no flow then, and nothing is captured. Everything still works, only slower.
@@ -29,6 +29,7 @@ FASTER = {
     "splines": "cubicflow.accel.eager_fast_path",
     "nets": "cubicflow.accel.side_stream",
     "flows": "cubicflow.accel.capture",
+    "transforms": "cubicflow.accel.fused_coupling",
     "training": "cubicflow.accel.captured_step",
 }
 

@@ -35,7 +35,6 @@ class SideStream:
         self.stream = torch.cuda.Stream(device)
         self.keep_alive: list[Tensor] = []
         self.uses: Counter[int] = Counter()  # of weights and biases, by address, in the forward pass
-        self._ones: dict[tuple[int, torch.dtype], Tensor] = {}
 
     @contextmanager
     def weight_gradients(self) -> Iterator[None]:
@@ -51,13 +50,6 @@ class SideStream:
         self.keep_alive.clear()
         self.uses.clear()
 
-    def ones_like_column(self, matrix: Tensor) -> Tensor:
-        """Return a cached vector of ones, with one entry per row of the matrix."""
-        key = len(matrix), matrix.dtype
-        if key not in self._ones:
-            self._ones[key] = torch.ones(len(matrix), dtype=matrix.dtype, device=matrix.device)
-        return self._ones[key]
-
     def wait(self) -> None:
         """Make the current stream wait for the second stream. Without work on it, the second stream is not part of a
         capture that may be in progress, and waiting for it would break the capture."""
@@ -66,6 +58,11 @@ class SideStream:
 
 
 _current: ContextVar[SideStream | None] = ContextVar("side_stream", default=None)
+
+
+def in_captured_pass() -> bool:
+    """Return whether this is the one forward pass of a step that accel/safety.py has proved to need no Python code."""
+    return _current.get() is not None
 
 
 class FastProducts(Products):
@@ -120,11 +117,6 @@ class FastProducts(Products):
         return joined
 
 
-def sum_of_rows(matrix: Tensor, side: SideStream) -> Tensor:
-    """Return the sum of the rows, as a product with ones: for few rows it takes a third of the time of ``sum``."""
-    return matrix.T @ side.ones_like_column(matrix)
-
-
 def _linear_relu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None or _addmm_activation is None:
         return F.relu(F.linear(x, weight, bias))
@@ -159,7 +151,7 @@ class _SideStreamLinear(torch.autograd.Function):
         with exactly(x.device) if ctx.exact else nullcontext():
             with torch.cuda.stream(side.stream) if used_once else nullcontext():
                 grad_weight = grad.T @ x
-                grad_bias = sum_of_rows(grad, side) if ctx.has_bias else None
+                grad_bias = grad.sum(0) if ctx.has_bias else None
             grad_x = grad @ weight if ctx.needs_input_grad[0] else None
         return grad_x, grad_weight, grad_bias, None, None, None
 

@@ -71,7 +71,7 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        model_option(help="Kind of model: columns or flow. Default: flow if all columns are real and complete."),
+        model_option(help="Kind of model: columns or flow. Default: chosen for the table."),
     ] = None,
     num_layers: Annotated[int | None, model_option(help="Number of layers of a flow.")] = None,
     hidden_features: Annotated[int | None, model_option(help="Width of the networks.")] = None,
@@ -105,7 +105,6 @@ def fit(
     Example, with two processes: torchrun --nproc-per-node 2 -m cubicflow fit penguins.csv -o run
     """
     from cubicflow.tables import Reading, TableOptions, fit_table
-    from cubicflow.tables.run import score_lines, score_warnings
 
     options = TableOptions(
         kinds=pairs("--type", kind or []),
@@ -143,18 +142,14 @@ def fit(
     result = fit_table(data, output, options, settings, **more, **training)
     if os.environ.get("RANK", "0") != "0":  # only the first of several processes prints
         return
-    schema = result.fitted.schema
-    for line in schema.lines():
+    for line in result.lines():
         say(line)
-    say(f"test log likelihood {result.test} over {result.test.rows:,} rows, in the data's own units")
-    for line in (*score_lines(result.score, result.train), str(result.used)):
-        say(line)
-    for warning in score_warnings(result.score, result.train):
+    for warning in result.warnings():
         _say(f"warning: {warning}")
     say(f"wrote {output} after {result.fit.steps:,} steps ({result.fit.stopped}). Next:")
     say(f"  cubicflow explore {output}")
     say(f"  cubicflow plot {output}")
-    conditions = "".join(f" --given {column.name}=VALUE" for column in schema.context)
+    conditions = "".join(f" --given {column.name}=VALUE" for column in result.fitted.schema.context)
     say(f"  cubicflow sample {output} -n 1000 -o samples.csv{conditions}")
     say(f"  cubicflow score {output} {shlex.quote(data)} -o scores.csv")
 

@@ -64,8 +64,5 @@ def impute(
         write_rows(output, filled.batches(0), style)
     else:
         write_files(((name, filled.batches(draw)) for draw, name in enumerate(names)), style)
-    counted = ", ".join(f"{count:,} in {name!r}" for name, count in filled.counts.items())
-    say(f"filled {sum(filled.counts.values()):,} missing values{f' ({counted})' if counted else ''}", err=True)
-    if filled.left:
-        left = ", ".join(f"{count:,} in {name!r}" for name, count in filled.left.items())
-        say(f"note: missing values of columns that are not modelled were not filled: {left}", err=True)
+    for line in filled.lines():
+        say(line, err=True)

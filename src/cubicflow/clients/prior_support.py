@@ -1,4 +1,4 @@
-"""A map from a prior's support to all of R^D."""
+"""The support of a prior: the interval of every parameter, and a map from these intervals to all of R^D."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from cubicflow.transforms.transform import Transform, check_ends, check_features, is_unbounded
+
+Interval = tuple[float, float]
 
 
 class PriorSupport(Transform):
@@ -80,3 +83,45 @@ class PriorSupport(Transform):
     def _log_width(self) -> Tensor:
         """The log width of columns with two bounds; 0 for other columns."""
         return torch.where(self.has_low & self.has_high, self.high - self.low, 1).log()
+
+
+def prior_bounds(prior: Any, features: int) -> list[Interval]:
+    """Return (low, high) for each column of the prior. A missing bound is infinite.
+
+    All bounds are infinite if the prior has no ``support``, or if its support is not a box.
+
+    >>> from torch.distributions import Independent, Uniform
+    >>> prior_bounds(Independent(Uniform(torch.zeros(2), torch.tensor([1.0, 5.0])), 1), 2)
+    [(0.0, 1.0), (0.0, 5.0)]
+    """
+    try:
+        support = prior.support
+    except (AttributeError, NotImplementedError):
+        support = constraints.real
+    bounds = _bounds(support, features)
+    for i, (low, high) in enumerate(bounds):
+        if not low < high:
+            raise ValueError(f"column {i} of the prior has bounds ({low:g}, {high:g}); low must be below high")
+    return bounds
+
+
+def _bounds(support: Any, features: int) -> list[Interval]:
+    if isinstance(support, constraints.independent):
+        return _bounds(support.base_constraint, features)
+    if isinstance(support, constraints.cat) and sum(support.lengths) == features:
+        return [pair for part, n in zip(support.cseq, support.lengths, strict=True) for pair in _bounds(part, n)]
+    low = getattr(support, "lower_bound", -math.inf)
+    high = getattr(support, "upper_bound", math.inf)
+    return list(zip(_column(low, features), _column(high, features), strict=True))
+
+
+def _column(bound: Any, features: int) -> list[float]:
+    """Return a bound for each column, from one bound for all columns or a tensor with one bound per column."""
+    values = torch.as_tensor(bound, dtype=torch.float64).flatten()
+    if len(values) not in (1, features):
+        raise ValueError(
+            f"the prior has {len(values)} parameters, but the simulations have {features}; "
+            "give the prior of the simulated parameters"
+        )
+    found: list[float] = values.expand(features).tolist()
+    return found

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.clients.prior_bounds import prior_bounds
-from cubicflow.clients.prior_support import PriorSupport
+from cubicflow.clients.prior_support import PriorSupport, prior_bounds
 from cubicflow.data.rows import Batch
 from cubicflow.extras import need
 from cubicflow.flows import Flow, TabularConfig, tabular

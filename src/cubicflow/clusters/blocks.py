@@ -88,7 +88,7 @@ class Outcome:
         unseen: for each column, the number of cells with a value that no training row had.
         skipped: the skipped rows.
         notes: messages for the user; each is shown once per job.
-        found: the computed value, if the task writes no file.
+        sums: the sums of the scores, if the task writes no file.
     """
 
     block: Count
@@ -96,11 +96,11 @@ class Outcome:
     unseen: dict[str, Count] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    found: Any = None
+    sums: Any = None
 
     def to_json(self) -> str:
-        """Return the JSON text for the footer of the block's part, without ``found``."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "found"}, sort_keys=True)
+        """Return the JSON text for the footer of the block's part, without ``sums``."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "sums"}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Outcome:

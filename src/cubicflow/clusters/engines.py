@@ -22,12 +22,12 @@ from cubicflow.tables import TableError, checked_device
 
 ENGINES = ("local", "ray")
 Result = Outcome | TableError  # a TableError is returned, not raised: an engine would wrap it in an error of its own
-Run = Callable[[Task, Sequence[Block]], Generator[Result, None, None]]
+RunBlocks = Callable[[Task, Sequence[Block]], Generator[Result, None, None]]
 
 
 def open_engine(
     name: str, *, workers: int | None = None, address: str | None = None, device: str | None = None
-) -> AbstractContextManager[Run]:
+) -> AbstractContextManager[RunBlocks]:
     """Return a context manager for an engine. An engine is a function that takes a task and its blocks, and yields
     outcomes.
 
@@ -37,8 +37,8 @@ def open_engine(
         address: the address of a Ray cluster; by default a cluster is started on this machine.
         device: the device of the workers; by default GPUs if the Ray cluster has GPUs.
 
-    >>> with open_engine("local", workers=2) as run:
-    ...     callable(run)
+    >>> with open_engine("local", workers=2) as run_blocks:
+    ...     callable(run_blocks)
     True
     """
     if name not in ENGINES:
@@ -55,13 +55,13 @@ def open_engine(
 
 
 @contextmanager
-def _local(workers: int | None, device: str | None) -> Iterator[Run]:
+def _local(workers: int | None, device: str | None) -> Iterator[RunBlocks]:
     device = checked_device(device)
     before = torch.get_num_threads()
     on_gpu = device is not None and torch.device(device).type == "cuda"
     number = workers or (1 if on_gpu else before)
 
-    def run(task: Task, blocks: Sequence[Block]) -> Generator[Result, None, None]:
+    def run_blocks(task: Task, blocks: Sequence[Block]) -> Generator[Result, None, None]:
         own, packed = threading.local(), pickle.dumps(task)
 
         def do(block: Block) -> Result:
@@ -76,6 +76,6 @@ def _local(workers: int | None, device: str | None) -> Iterator[Run]:
 
     torch.set_num_threads(1)
     try:
-        yield run
+        yield run_blocks
     finally:
         torch.set_num_threads(before)

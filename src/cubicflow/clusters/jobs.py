@@ -16,7 +16,7 @@ import torch
 from cubicflow.advice import Advice
 from cubicflow.arguments import unknown_name, whole_number
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, Outcome, Skipped, blocks_of
-from cubicflow.clusters.engines import Run, open_engine
+from cubicflow.clusters.engines import RunBlocks, open_engine
 from cubicflow.clusters.inputs import Inputs, plan_inputs
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
@@ -124,7 +124,7 @@ def score_files(
     ((100, 1), 2)
     """
     _check_on_error(on_error)
-    with open_engine(engine, **how) as start:
+    with open_engine(engine, **how) as run_blocks:
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
         if unknown := [name for name in keys if name not in inputs.schema.names]:
@@ -138,7 +138,7 @@ def score_files(
         # anything is written.
         list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
         job = _described(task, inputs.rows, block_rows, options, inputs)
-        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
+        return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
 
 def sample_files(
@@ -178,7 +178,7 @@ def sample_files(
     (100, 2)
     """
     number = whole_number("the number of samples", number, 0)
-    with open_engine(engine, **how) as start:
+    with open_engine(engine, **how) as run_blocks:
         model = _model(run)
         folder = JobFolder(output)
         if seed is None:
@@ -188,7 +188,7 @@ def sample_files(
         options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
         task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
         job = {**_described(task, number, block_rows, options), "seed": seed}
-        return _to_folder(task, folder, job, start, progress, resume=resume, overwrite=overwrite)
+        return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
 
 class Evaluated(NamedTuple):
@@ -226,15 +226,15 @@ def evaluate_files(
     (100, True)
     """
     _check_on_error(on_error)
-    with open_engine(engine, **how) as start:
+    with open_engine(engine, **how) as run_blocks:
         model = _model(run)
         inputs = plan_inputs(data, skip=on_error == "skip")
         task = EvaluateTask(model, inputs, missing, unseen, on_error == "skip")
-        outcomes = _outcomes(start, task, list(blocks_of(inputs.rows, block_rows)), progress)
+        outcomes = _outcomes(run_blocks, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
-            sums.join(outcome.found)
+            sums.join(outcome.sums)
         return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 
@@ -284,7 +284,7 @@ def _to_folder(
     task: ScoreTask | SampleTask,
     folder: JobFolder,
     job: dict[str, Any],
-    start: Run,
+    run_blocks: RunBlocks,
     progress: bool | Callable[[str], object],
     *,
     resume: bool,
@@ -294,14 +294,14 @@ def _to_folder(
     with folder.begin(job, resume=resume, overwrite=overwrite) as done:
         blocks = [block for block in blocks_of(job["rows"], job["block_rows"]) if block.number not in done]
         skipped = task.inputs.skipped if isinstance(task, ScoreTask) else ()
-        outcomes = _outcomes(start, task, blocks, progress, before=len(done))
+        outcomes = _outcomes(run_blocks, task, blocks, progress, before=len(done))
         result = JobResult.of([*done.values(), *outcomes], len(done), skipped)
         folder.finish(result.skipped)
         return result
 
 
 def _outcomes(
-    start: Run,
+    run_blocks: RunBlocks,
     task: Task,
     blocks: Sequence[Block],
     progress: bool | Callable[[str], object],
@@ -314,7 +314,7 @@ def _outcomes(
     until the garbage collector runs, possibly in one of the workers.
     """
     found: list[Outcome] = []
-    with closing(make_progress(progress, pause=PAUSE)) as display, closing(start(task, blocks)) as results:
+    with closing(make_progress(progress, pause=PAUSE)) as display, closing(run_blocks(task, blocks)) as results:
         shown = PieceProgress(display, "block", before + len(blocks), before)
         for result in results:
             if isinstance(result, TableError):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from cubicflow.clusters.blocks import Block
-from cubicflow.clusters.engines import Result, Run
+from cubicflow.clusters.engines import Result, RunBlocks
 from cubicflow.clusters.tasks import Task
 from cubicflow.extras import need
 from cubicflow.tables import TableError, checked_device
@@ -39,14 +39,14 @@ class BlockWorker:
 
 
 @contextmanager
-def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
+def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[RunBlocks]:
     """Connect to a Ray cluster, or start one on this machine until the context ends."""
     # Ray reports dead workers on standard output, which is for the results of a command.
     with redirect_stdout(sys.stderr):
         yield from _on_ray(workers, address, device)
 
 
-def _on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[Run]:
+def _on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[RunBlocks]:
     ray = need("ray", "the engine ray")
     if address is not None:
         _check_answers(address)

@@ -28,7 +28,7 @@ from cubicflow.tables.read import Table, in_memory
 from cubicflow.tables.run import ScoreSums
 from cubicflow.weights import Floats
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 ROW_ONE = re.compile(r"\brow 1\b")  # the row number in an error message about a batch of one row
 
 
@@ -96,17 +96,17 @@ class RowsTask(Task):
         """Return the names of the columns to read."""
         return self.model.schema.check(self.inputs.empty(), weights=False)
 
-    def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Places]:
+    def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Positions]:
         """Return the readable rows of a block, the skipped rows, and the positions (N,) of the readable rows."""
         read: list[pa.Table] = []
         skipped: list[Skipped] = []
-        places = []
+        positions = []
         start = 0
         for segment in self.inputs.segments(block):
             rows = segment.last - segment.first
             try:
                 read.append(read_segment(segment, self.columns()))
-                places.append(np.arange(start, start + rows))
+                positions.append(np.arange(start, start + rows))
             except TableError as error:
                 if not self.skip:
                     raise
@@ -118,25 +118,25 @@ class RowsTask(Task):
         return (
             pa.concat_tables([empty, *read]).combine_chunks(),
             skipped,
-            np.concatenate([np.empty(0, np.int64), *places]),
+            np.concatenate([np.empty(0, np.int64), *positions]),
         )
 
-    def row_name(self, block: Block, place: int) -> tuple[str, int]:
+    def row_name(self, block: Block, position: int) -> tuple[str, int]:
         """Return the file of a row of the block, and the row's number in that file, counted from 1."""
         for segment in self.inputs.segments(block):
-            if place < segment.last - segment.first:
-                return shown(segment.file.place), segment.first + place + 1
-            place -= segment.last - segment.first
+            if position < segment.last - segment.first:
+                return shown(segment.file.place), segment.first + position + 1
+            position -= segment.last - segment.first
         raise IndexError(f"the row lies beyond the end of block {block.number}")
 
-    def usable(self, block: Block, rows: pa.Table, places: Places, skipped: list[Skipped], scored: Any) -> Any:
+    def usable(self, block: Block, rows: pa.Table, positions: Positions, skipped: list[Skipped], scored: Any) -> Any:
         """Return pairs of positions and ``scored(rows)``, leaving out bad rows, which are found by bisection.
 
         If ``scored`` raises TableError for all rows, both halves are tried, and so on down to single rows. A bad row is
         appended to ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
         """
         try:
-            return [(places, scored(in_memory(rows, "the rows")))]
+            return [(positions, scored(in_memory(rows, "the rows")))]
         except TableError as error:
             if len(rows) > 1:
                 middle = len(rows) // 2
@@ -145,12 +145,12 @@ class RowsTask(Task):
                     pair
                     for half in halves
                     for pair in self.usable(
-                        block, rows.slice(half.start, half.stop - half.start), places[half], skipped, scored
+                        block, rows.slice(half.start, half.stop - half.start), positions[half], skipped, scored
                     )
                 ]
             if not len(rows):
                 raise
-            file, number = self.row_name(block, int(places[0]))
+            file, number = self.row_name(block, int(positions[0]))
             reason = ROW_ONE.sub("it", error.advice.message.removeprefix("the rows: "), count=1)
             if not self.skip:
                 raise TableError(f"{file}, row {number:,}: {reason}", **error.advice.arguments) from None
@@ -171,7 +171,7 @@ class ScoreTask(RowsTask):
         return list(dict.fromkeys([*super().columns(), *self.keys]))
 
     def do(self, block: Block) -> Outcome:
-        rows, skipped, places = self.read(block)
+        rows, skipped, positions = self.read(block)
         unseen: Counter[str] = Counter()
 
         def scored(table: Table) -> Floats:
@@ -183,22 +183,22 @@ class ScoreTask(RowsTask):
             return found
 
         values = np.full(block.rows, np.nan)
-        for at, found in self.usable(block, rows, places, skipped, scored):
+        for at, found in self.usable(block, rows, positions, skipped, scored):
             values[at] = found
         scores = pa.table({SCORE_COLUMN: pa.array(values, from_pandas=True)})
         for i, name in enumerate(self.keys):
-            scores = scores.add_column(i, name, _spread(rows.column(name), places, block.rows))
+            scores = scores.add_column(i, name, _spread(rows.column(name), positions, block.rows))
         outcome = Outcome(block.number, block.rows, dict(unseen), skipped)
         self.folder.write(block, scores, outcome)
         return outcome
 
 
-def _spread(column: pa.ChunkedArray, places: Places, rows: int) -> pa.ChunkedArray:
-    """Return a column of ``rows`` values: the given values at ``places``, null at all other positions."""
-    if len(places) == rows:
+def _spread(column: pa.ChunkedArray, positions: Positions, rows: int) -> pa.ChunkedArray:
+    """Return a column of ``rows`` values: the given values at ``positions``, null at all other positions."""
+    if len(positions) == rows:
         return column
     order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)
-    order[places], there[places] = np.arange(len(places)), True
+    order[positions], there[positions] = np.arange(len(positions)), True
     return column.take(pa.array(order, mask=~there))
 
 
@@ -214,13 +214,13 @@ class EvaluateTask(RowsTask):
         return self.model.schema.check(table, weights=weighing is not None and weighing.name in table.types)
 
     def do(self, block: Block) -> Outcome:
-        rows, skipped, places = self.read(block)
+        rows, skipped, positions = self.read(block)
 
         def scored(table: Table) -> list[Scores]:
             return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
 
         sums = ScoreSums()
-        for at, pieces in self.usable(block, rows, places, skipped, scored):
+        for at, pieces in self.usable(block, rows, positions, skipped, scored):
             for scores in pieces:  # the split into parts depends on the row's number in the whole table
                 sums.add(scores, self.model.split.parts_of(at[scores.numbers] + block.first))
-        return Outcome(block.number, block.rows, dict(sums.unseen), skipped, found=sums)
+        return Outcome(block.number, block.rows, dict(sums.unseen), skipped, sums=sums)

@@ -364,6 +364,8 @@ def _as_tensor(part: Tensor | NDArray[np.generic]) -> Tensor:
         part = torch.tensor(part)  # a copy: arrays may be read-only, and torch aligns its own memory
     if not isinstance(part, Tensor):
         raise TypeError(f"rows must be a tensor or a NumPy array, got {type(part).__name__}")
+    if part.is_complex():
+        raise TypeError(f"rows must be numbers, got a tensor of dtype {part.dtype}; give real and imaginary parts")
     return part.detach()
 
 

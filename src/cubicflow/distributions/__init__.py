@@ -1,5 +1,6 @@
 """Base densities: the distributions of the noise."""
 
+from cubicflow.distributions.autoregressive import AutoregressiveMixture
 from cubicflow.distributions.base import Base
 from cubicflow.distributions.by_column import ByColumn
 from cubicflow.distributions.normal import StandardNormal
@@ -11,6 +12,7 @@ from cubicflow.distributions.uniform import Uniform
 from cubicflow.distributions.von_mises import VonMises
 
 __all__ = [
+    "AutoregressiveMixture",
     "Base",
     "BaseMixture",
     "ByClass",

@@ -4,9 +4,7 @@ inputs             conversion of arrays and frames to tables with a schema, and 
 weighted_rows      rows with weights
 expectation_maximisation, cross_fitting     the two fitting methods for few rows
 density_members, conditional_members        the members of a mixture for few rows
-many_rows          fitting of many rows, with the recipe of the command line
-density_columns    densities of mixed columns and missing values, by the model of columns
-flow_estimator     common base class: seeds, devices, pickling
+table_estimator    common base classes: arguments, inputs, seeds, devices, and fits of many rows
 quantiles          exact quantiles of one column
 density, conditional                        the two estimators
 imputer            imputation of missing values, by a model of columns

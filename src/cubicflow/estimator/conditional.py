@@ -18,13 +18,12 @@ from cubicflow.estimator import inputs
 from cubicflow.estimator.conditional_members import make_member, regressions
 from cubicflow.estimator.cross_fitting import train
 from cubicflow.estimator.density_members import FEWEST_ROWS
-from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, joined, private_randomness
-from cubicflow.estimator.many_rows import MANY
 from cubicflow.estimator.quantiles import cumulative, quantile
+from cubicflow.estimator.table_estimator import MANY, BaseFlowEstimator, draw_seed, joined, private_randomness
 from cubicflow.estimator.weighted_rows import WeightedRows, effective_weights, encode
 from cubicflow.flows import Flow, Mixture
-from cubicflow.tables.model.flow import FlowEncoder, first_not_number, log_likelihood
-from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables import FittedTable
+from cubicflow.tables.model import FlowEncoder, FlowOfNumbers, Numbers, first_not_number
 from cubicflow.weights import Floats, weighted_quantiles
 
 DRAWS = 1_024  # draws for the mean of several columns
@@ -58,6 +57,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         random_state: seed of folds, initial weights and dropout.
 
     Attributes:
+        fitted_: the :class:`~cubicflow.tables.FittedTable` of the columns of X and y.
         flow_: the density of the encoded y, a :class:`~cubicflow.Mixture` or :class:`~cubicflow.Flow`.
         schema_: the kind and encoding of each column.
         held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
@@ -84,32 +84,31 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
         """Fit p(y | X). A row with weight 2 counts as two rows; a row with weight 0 is ignored."""
-        self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         self.pattern_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
         rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight)
         array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
-        self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
-        if (odd := first_not_number(self.schema_.model)) is not None:
+        schema = self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
+        if (odd := first_not_number(schema.model)) is not None:
             raise ValueError(
                 f"column {odd.name!r} of y is {odd.kind}, but y should hold numbers or dates; use CubicFlowDensity for "
                 "the columns of X and y together"
             )
-        encoder = self._encoder
+        encoder = FlowEncoder(schema)
         numbers = inputs.read(encoder, rows)
         if numbers.context is None:
             raise ValueError("all columns of X are constant, so y cannot depend on X; use CubicFlowDensity for y alone")
         seed = draw_seed(self.random_state)
         with private_randomness(seed) as generator:
             if len(weights) > MANY:
-                self._fit_many(encoder, numbers, weights, seed, generator)
+                self._fit_one(encoder, numbers, weights, seed, generator)
             else:
-                self._fit_few(encode(encoder, numbers, weights, generator), seed, generator)
+                self._fit_few(encoder, encode(encoder, numbers, weights, generator), seed, generator)
         return self
 
-    def _fit_few(self, rows: WeightedRows, seed: int, generator: np.random.Generator) -> None:
+    def _fit_few(self, encoder: FlowEncoder, rows: WeightedRows, seed: int, generator: np.random.Generator) -> None:
         folds = self._folds(rows, generator)
         settings = self._settings(seed)
         flows = [make_member(*found, settings, number) for number, found in enumerate(regressions(rows, folds))]
@@ -125,12 +124,13 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
                 unseen = folds.held_out(number)
                 levels[unseen] = _levels(flow.double(), rows.x[unseen], rows.context[unseen])
         self.held_out_levels_, self._held_out_weights = levels[judged], rows.weights[judged]
-        self._place_flow(Mixture(flows))
+        self._keep(FittedTable(FlowOfNumbers(encoder, Mixture(flows))))
 
-    def _fit_many(
+    def _fit_one(
         self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
     ) -> None:
-        held_out = self._fit_recipe(numbers, weights, seed)
+        scores, held_out = self._fit_many("flow", encoder.schema, numbers, weights, seed)
+        self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
         levels = np.full(len(held_out), np.nan)
         if encoder.features == 1 and numbers.context is not None:
             x = encoder.inputs(numbers.y[held_out], encoder.noise(len(held_out), generator))
@@ -144,10 +144,9 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def log_prob(self, X: Any, y: Any) -> Floats:  # noqa: N803
         """Return log p(y | X) of each row, in nats and in the units of y, computed in float64. Shape (N,)."""
         check_is_fitted(self)
-        encoder = self._encoder
         x_rows, y_rows = self._x_table(X), self._y_table(y)
         check_consistent_length(x_rows.column(0), y_rows.column(0))
-        return log_likelihood(self.flow_, encoder, inputs.read(encoder, joined(x_rows, y_rows)))
+        return self.fitted_.model.score(inputs.read(self.fitted_.encoder, joined(x_rows, y_rows))).log_p
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Return the mean log likelihood of the rows. The score is not R^2, because R^2 does not measure a
@@ -241,8 +240,13 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     # --- inputs ---
 
+    @property
+    def _encoder(self) -> FlowEncoder:
+        return self.fitted_.encoder  # type: ignore[return-value] # that of a flow
+
     def _fit_tables(self, X: Any, y: Any) -> tuple[pa.Table, pa.Table]:  # noqa: N803
-        if self.pattern_ is None:
+        if not inputs.is_frame(X):
+            self.pattern_ = None
             x, found = validate_data(
                 self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
             )

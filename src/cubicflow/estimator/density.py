@@ -7,27 +7,17 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import torch
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.density_members import fit_ensemble
-from cubicflow.estimator.flow_estimator import BaseFlowEstimator, draw_seed, private_randomness
-from cubicflow.estimator.many_rows import MANY, fit_many
+from cubicflow.estimator.table_estimator import MANY, BaseFlowEstimator, draw_seed, private_randomness
 from cubicflow.estimator.weighted_rows import encode
-from cubicflow.tables import Missing
-from cubicflow.tables.fitted import MODELS
-from cubicflow.tables.fitting import suited_model
-from cubicflow.tables.model.flow import FlowEncoder
-from cubicflow.tables.model.plain_rows import PlainRows
-from cubicflow.tables.model.table_model import Encoder, TableModel
-from cubicflow.tables.query.sample import draw_rows
+from cubicflow.tables import MODELS, FittedTable, Missing, Schema, suited_model
+from cubicflow.tables.model import FlowEncoder, FlowOfNumbers, Numbers, PlainRows
 from cubicflow.weights import Floats
-
-SAMPLE_ROWS = 1 << 14
-COLUMN_SETTINGS = ("hidden_features", "num_bins", "dropout")  # settings of the model of columns
 
 
 @dataclass(eq=False, repr=False)
@@ -66,6 +56,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     Attributes:
         model_: the model that was fitted, ``"columns"`` or ``"flow"``.
+        fitted_: the :class:`~cubicflow.tables.FittedTable`.
         flow_: the density of the encoded columns, a :class:`~cubicflow.Mixture`, a :class:`~cubicflow.Flow` or a
             :class:`~cubicflow.tables.model.network.ColumnsModel`.
         schema_: the kind and encoding of each column.
@@ -83,70 +74,51 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     max_components: int = field(default=32, kw_only=True)
     model: str = field(default="auto", kw_only=True)
-    encoder_: Encoder = field(init=False)
     shares_: dict[str, float] = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
         """Fit the density. A row with weight 2 counts as two rows; a row with weight 0 is ignored. ``y`` is ignored."""
         if self.model not in ("auto", *MODELS):
             raise ValueError(f"model must be auto, {' or '.join(MODELS)}, got {self.model!r}")
-        self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
-        gaps = self.model == "columns" or (self.model == "auto" and self.pattern_ is not None)
+        gaps = self.model == "columns" or (self.model == "auto" and inputs.is_frame(X))
         rows, weights = self._weighted(self._x_table(X, fitting=True, gaps=gaps), sample_weight)
+        self.model_, schema = self._choose_model(rows, weights)
+        numbers = inputs.read((PlainRows if self.model_ == "columns" else FlowEncoder)(schema), rows)
         seed = draw_seed(self.random_state)
-        self.model_ = self._choose_model(rows, weights)
-        if self.model_ == "columns":
-            training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
-            settings = self._given(*COLUMN_SETTINGS)
-            numbers = inputs.read(PlainRows(self.schema_), rows)
-            with private_randomness(seed):
-                model, scores, held_out = fit_many(
-                    "columns", self.schema_, numbers, weights, settings, training, progress=bool(self.verbose)
-                )
-            self._place_flow(model.network)
-            self.encoder_, self.shares_ = model.encoder, {}
-            self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
-        else:
-            self._fit_flow(rows, weights, seed)
+        with private_randomness(seed) as generator:
+            if self.model_ == "flow" and len(weights) <= MANY:
+                self._fit_few(FlowEncoder(schema), numbers, weights, seed, generator)
+            else:
+                scores, held_out = self._fit_many(self.model_, schema, numbers, weights, seed)
+                self.shares_, self.held_out_score_ = {}, float(np.average(scores, weights=weights[held_out]))
         return self
 
-    def _choose_model(self, rows: pa.Table, weights: Floats) -> str:
-        """Learn the schema, and return the name of the model for it."""
+    def _choose_model(self, rows: pa.Table, weights: Floats) -> tuple[str, Schema]:
+        """Return the name of the model for these rows, and their schema."""
         kinds = dict(self.kinds or {})
         if self.model == "flow" or (self.model == "auto" and self.pattern_ is None and not kinds):
-            self._learn_schema(rows, weights)
-            return "flow"
+            return "flow", self._learn_schema(rows, weights)
         requested = kinds if self.pattern_ is not None else inputs.array_kinds(kinds, rows.column_names)
         found = inputs.infer_typed(rows, weights, (), requested, Missing.MODEL)
-        self.schema_ = found.schema
-        return suited_model(found) if self.model == "auto" else self.model
+        return suited_model(found) if self.model == "auto" else self.model, found.schema
 
-    def _fit_flow(self, rows: pa.Table, weights: Floats, seed: int) -> None:
-        self.encoder_ = encoder = FlowEncoder(self.schema_)
-        numbers = inputs.read(encoder, rows)
-        with private_randomness(seed) as generator, self._progress() as display:
-            if len(weights) > MANY:
-                self._fit_recipe(numbers, weights, seed)
-                self.shares_ = {}
-                return
-            found = encode(encoder, numbers, weights, generator)
-            folds = self._folds(found, generator)
-            ensemble = fit_ensemble(found, folds, self._settings(seed), display)
-            self._place_flow(ensemble.flow)
-            self.shares_ = ensemble.shares
-            judged = folds.judged
-            scores = ensemble.held_out + found.log_det[judged]
-            self.held_out_score_ = float(np.average(scores, weights=found.weights[judged]))
+    def _fit_few(
+        self, encoder: FlowEncoder, numbers: Numbers, weights: Floats, seed: int, generator: np.random.Generator
+    ) -> None:
+        rows = encode(encoder, numbers, weights, generator)
+        folds = self._folds(rows, generator)
+        with self._progress() as display:
+            ensemble = fit_ensemble(rows, folds, self._settings(seed), display)
+        self._keep(FittedTable(FlowOfNumbers(encoder, ensemble.flow)))
+        self.shares_, judged = ensemble.shares, folds.judged
+        scores = ensemble.held_out + rows.log_det[judged]
+        self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803
         """Return the log likelihood of each row, in nats and in the data's units, in float64. Shape (N,)."""
-        model = self._table_model
-        return model.score(inputs.read(model.encoder, self._x_table(X, gaps=model.takes_gaps))).log_p
-
-    @property
-    def _table_model(self) -> TableModel:
         check_is_fitted(self)
-        return MODELS[self.model_](self.encoder_, self.flow_)
+        model = self.fitted_.model
+        return model.score(inputs.read(model.encoder, self._x_table(X, gaps=model.takes_gaps))).log_p
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
         """Return the mean log likelihood of the rows."""
@@ -154,20 +126,6 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draw new rows: an array (n_samples, D), or a frame with the library and the columns of the fitted frame."""
-        model, count = self._table_model, whole_number("n_samples", n_samples, 1)
-        generator = torch.Generator(self._flow_device).manual_seed(draw_seed(random_state))
-        sizes = [min(SAMPLE_ROWS, count - first) for first in range(0, count, SAMPLE_ROWS)]
-        batches = [model.encoder.decode(draw_rows(model, size, None, generator)) for size in sizes]
-        rows = pa.Table.from_batches(batches)
-        if self.pattern_ is None:
-            return np.stack([column.to_numpy() for column in rows.columns], axis=1)
-        return inputs.like(self.pattern_, rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {**state, "encoder_": self._table_model.to_json()} if "encoder_" in state else state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "encoder_" in state:
-            self.encoder_ = MODELS[self.model_].read_encoder(self.schema_, state["encoder_"])
+        check_is_fitted(self)
+        count = whole_number("n_samples", n_samples, 1)
+        return self._output(self.fitted_.sample(count, seed=draw_seed(random_state)))

@@ -13,13 +13,20 @@ import pyarrow.compute as pc
 
 from cubicflow.advice import message_of
 from cubicflow.estimator.weighted_rows import distinct
-from cubicflow.tables import Missing, Schema, TableError, TableOptions, infer, some
-from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.flow import FlowEncoder
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
+from cubicflow.tables import (
+    FEWEST_ROWS,
+    Inferred,
+    Missing,
+    Real,
+    Schema,
+    TableError,
+    TableOptions,
+    Undivided,
+    infer,
+    some,
+)
+from cubicflow.tables.model import FlowEncoder, Numbers, PlainRows
 from cubicflow.tables.read import in_memory, is_readable, without_views
-from cubicflow.tables.schema.inference import FEWEST_ROWS, Inferred
-from cubicflow.tables.schema.split import Undivided
 from cubicflow.weights import Floats
 
 WEIGHTS = "sample_weight of fit"

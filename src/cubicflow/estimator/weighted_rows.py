@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cubicflow.tables.model.flow import FlowEncoder
-from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables.model import FlowEncoder, Numbers
 from cubicflow.weights import Floats
 
 

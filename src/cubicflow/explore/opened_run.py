@@ -22,13 +22,11 @@ from cubicflow.explore.subject import (
     FlowSubject,
     Subject,
     spelled,
-    usual_context,
 )
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
-from cubicflow.tables.run import fitted_file, some_rows
 from cubicflow.training.metrics_file import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 from cubicflow.weights import Floats
@@ -106,7 +104,7 @@ class OpenedRun:
             raise TableError("this flow needs context, but the run stores no context; use the flow from Python")
         like = self.data.rows if self.fitted.schema.context and self.data is not None else None
         if self.fitted.schema.context and like is None:
-            self.notes.append(f"The model is drawn for one usual context: {spelled(usual_context(self.fitted))}.")
+            self.notes.append(f"The model is drawn for one usual context: {spelled(self.fitted.usual_context())}.")
         return ColumnsSubject(self.fitted, like) if self.kind == "columns" else FlowSubject(self.fitted, like)
 
     @property
@@ -136,7 +134,7 @@ class OpenedRun:
     def _table(self) -> Table | None:
         if self.fitted is not None and self.kind != "array":
             try:
-                return fitted_file(self.fitted)
+                return self.fitted.reopen()
             except TableError as error:
                 reason = without_paths(message_of(error), Path(self.fitted.source))
                 self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
@@ -153,7 +151,7 @@ class OpenedRun:
             return DataRows(y, np.zeros(len(y), np.bool_))
         if self.fitted is None or self.table is None:
             return None
-        found = some_rows(self.fitted, self.table, DATA_ROWS)
+        found = self.fitted.some_rows(self.table, DATA_ROWS)
         if found is None:
             return None
         rows, numbers = found

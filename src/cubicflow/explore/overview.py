@@ -14,9 +14,8 @@ from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.flows.image_recipe import bits_per_dim
 from cubicflow.tables import Column
-from cubicflow.tables.axes import Axis
 from cubicflow.tables.judging import read_judgement
-from cubicflow.tables.query import Marginals
+from cubicflow.tables.query import Axis, Marginals
 from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 
@@ -35,13 +34,11 @@ def columns_answer(run: OpenedRun) -> bytes:
     """Return the columns and the masses of their bins under the model."""
     subject = run.subject
     about = [_described(axis) for axis in subject.axes]
-    order = subject.fitted.model.order if subject.fitted.model.has_laws else None
     schema, usual = subject.fitted.schema.columns, subject.usual
     header: dict[str, Any] = {
         "columns": about,
         "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
-        "ofData": subject.contexts is not None,
-        "order": order,
+        "ofData": subject.like is not None,
     }
     if usual:
         arrays = _pictures(run, subject.rows(GIVEN_ROWS))
@@ -63,7 +60,7 @@ def _described(axis: Axis) -> dict[str, Any]:
         "about": column.describe(),
         "isList": axis.is_list,
         "isDate": axis.is_date,
-        "isWhole": axis.is_whole,
+        "isCircle": column.is_circle,
         "hasGaps": axis.has_gaps,
         "isGiven": column.role == "context",
         "decimals": _decimals(column),
@@ -73,7 +70,14 @@ def _described(axis: Axis) -> dict[str, Any]:
         "menu": axis.labels[:MOST_MENU],
         "words": len(axis.labels),
         "edges": axis.shown(np.asarray(axis.edges)).tolist(),
+        "ends": _ends(axis),
     }
+
+
+def _ends(axis: Axis) -> tuple[float, float]:
+    """Return the ends of an axis. A word is in the middle of its unit."""
+    low, high = (-0.5, axis.bins - 0.5) if axis.is_list else axis.shown(np.asarray([axis.edges[0], axis.edges[-1]]))
+    return float(low), float(high)
 
 
 def _decimals(column: Column) -> int | None:
@@ -113,13 +117,10 @@ def data_answer(run: OpenedRun) -> bytes:
 
 def answer_of(answer: Marginals) -> bytes:
     """Encode an answer for the page."""
-    sizes = [column.effective_size for column in answer.columns]
     header = {
         "probability": _plain(answer.probability),
-        "probabilityError": _plain(answer.probability_error),
         "isDensity": answer.is_density,
         "effectiveSize": _plain(answer.effective_size),
-        "effectiveSizes": [_plain(size) for size in sizes],
     }
     arrays = _joined([column.masses for column in answer.columns], [column.quantiles for column in answer.columns])
     return framed(header, {**arrays, "errors": _padded([column.errors for column in answer.columns])})
@@ -146,7 +147,7 @@ def _places(axis: Axis, y: Floats, generator: np.random.Generator) -> NDArray[np
 
     Words and whole numbers are spread around their place, so that rows do not hide others.
     """
-    low, high = (-0.5, axis.bins - 0.5) if axis.is_list else axis.shown(np.asarray(axis.edges))[[0, -1]]
+    low, high = _ends(axis)
     spread = 0.7 if axis.is_list else 0.6 * axis.unit if axis.is_whole else 0.0
     places = axis.positions(y) + spread * generator.uniform(-0.5, 0.5, len(y))
     return ((places - low) / (high - low)).astype(np.float32)
@@ -172,7 +173,7 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
     (first, wide), (second, tall) = ((axis.bin_of(rows[:, i]), axis.bins) for axis, i in ((across, x), (up, y)))
     inside = (first >= 0) & (first < wide) & (second >= 0) & (second < tall)
     counts = np.bincount(second[inside] * wide + first[inside], minlength=wide * tall).reshape(tall, wide)
-    return framed({"isExact": False, "rows": len(rows)}, {"density": (counts / len(rows)).astype(np.float32)})
+    return framed({"isExact": False}, {"density": (counts / len(rows)).astype(np.float32)})
 
 
 def training_answer(run: OpenedRun) -> bytes:
@@ -189,10 +190,10 @@ def training_answer(run: OpenedRun) -> bytes:
 
 def score_answer(run: OpenedRun) -> bytes:
     """Return the quality of the fit: scores of the table's parts and of independent columns, warnings, judgement."""
-    header: dict[str, Any] = {"verdict": None, "parts": [], "warnings": [], "judgement": None}
+    header: dict[str, Any] = {"verdict": None, "facts": [], "warnings": [], "judgement": None}
     judged = read_judgement(run.path)
     if judged is not None:
-        header["judgement"] = {"verdict": judged.verdict, "lines": judged.lines, "remarks": judged.remarks}
+        header["judgement"] = {"verdict": judged.verdict, "lines": judged.lines}
     result = run.config.get("result")
     loss = result.get("validation_loss") if isinstance(result, dict) else None
     if run.fitted is not None and run.table is not None:
@@ -201,8 +202,7 @@ def score_answer(run: OpenedRun) -> bytes:
         header |= {
             "verdict": verdict(test, train),
             "warnings": score_warnings(test, train),
-            "parts": [[name, *_numbers(score)] for name, score in scored.parts.items() if score.model.weight],
-            "used": str(scored.used),
+            "facts": _facts(test, train) if test.model.weight else [],
         }
     elif run.kind == "images" and _is_usable(loss):
         pixels = math.prod(run.model.shape)
@@ -213,9 +213,15 @@ def score_answer(run: OpenedRun) -> bytes:
     return framed(header)
 
 
-def _numbers(score: Score) -> Sequence[Any]:
-    means = (score.model, score.independent, score.gain)
-    return [score.model.rows, *(None if mean is None else [_plain(mean.mean), _plain(mean.error)] for mean in means)]
+def _facts(test: Score, train: Score) -> list[tuple[str, float | None, float | None]]:
+    """Return the names, means and errors of the scores that the page shows."""
+    means = {
+        "test rows, by the model": test.model,
+        "test rows, by independent columns": test.independent,
+        "gain per row": test.gain,
+        "training rows, by the model": train.model if train.model.weight else None,
+    }
+    return [(text, _plain(mean.mean), _plain(mean.error)) for text, mean in means.items() if mean is not None]
 
 
 def _is_usable(value: Any) -> bool:

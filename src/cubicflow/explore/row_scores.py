@@ -21,15 +21,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from cubicflow.advice import message_of
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.flows import Flow, Mixture
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.read import Text, in_memory
 from cubicflow.weights import Floats
 
@@ -37,8 +34,6 @@ MOST_ROWS = 20_000  # largest number of rows that are scored
 SHOWN_ROWS = 500  # rows whose cells are sent to the page
 REFERENCE_ROWS = 2000  # rows that scores are compared with
 EXPLAINED_ROWS = 24  # rows of a flow for which columns are explained
-POINTS = 257  # grid points for the integral over a column
-REAL_LINE_END = 9.0  # integrals over the real line run from -REAL_LINE_END to REAL_LINE_END
 PASTED_DELIMITERS = ";|,"  # of a text without tabs; the comma is last, because it may be a decimal comma
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
@@ -164,60 +159,15 @@ def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
     if not len(whole):
         return {}
     found = np.full((len(rows), len(fitted.schema.model)), np.nan)
-    numbers = fitted.encoder.read(rows.take(pa.array(whole)).combine_chunks().to_batches()[0])
-    if fitted.model.has_laws:
-        found[whole] = _terms(fitted, numbers)
-        typical = run.once("reference conditionals", lambda: _reference_conditionals(run))
-        ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
-        return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
-    if fitted.encoder.noise_features or fitted.schema.context:
+    whole = whole if fitted.model.has_laws else whole[:EXPLAINED_ROWS]
+    if (conditionals := fitted.conditionals(rows.take(pa.array(whole)))) is None:
         return {}
-    y = numbers.y[:EXPLAINED_ROWS]
-    slopes = np.stack([c.needed_map.forward(y[:, i])[1] for i, c in enumerate(fitted.schema.model)], axis=1)
-    ends = _ends(run.subject.rows(1 << 12)) if run.kind == "array" else (-REAL_LINE_END, REAL_LINE_END)
-    found[whole[:EXPLAINED_ROWS]] = column_densities(run.model, fitted.encoder.inputs(y), ends) + slopes
-    return {"conditionals": found}
-
-
-@torch.no_grad()
-def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float]) -> Floats:
-    """Return log p(x_i | all other features) for rows (N, D), by the trapezoidal rule between two ends: (N, D).
-
-    >>> import cubicflow as cf
-    >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
-    >>> x = np.array([[0.5, -0.25]])
-    >>> bool(np.isfinite(column_densities(flow, x, (-9.0, 9.0))).all())
-    True
-    """
-    dtype = next(flow.parameters()).dtype
-    grid = torch.linspace(*ends, POINTS, dtype=dtype)
-    rows = torch.from_numpy(x).to(dtype)
-    log_p = flow.log_prob(rows)
-    found = np.empty(x.shape)
-    for i in range(x.shape[1]):
-        moved = rows.repeat_interleave(POINTS, 0)
-        moved[:, i] = grid.repeat(len(rows))
-        values = flow.log_prob(moved, batch_size=1 << 13).reshape(len(rows), POINTS).double()
-        weights = torch.full((POINTS,), float(grid[1] - grid[0]), dtype=torch.float64)
-        weights[[0, -1]] /= 2
-        total = torch.logsumexp(values + weights.log(), dim=1)
-        found[:, i] = (log_p.double() - total).numpy()
-    return found
-
-
-def _ends(y: Floats) -> tuple[float, float]:
-    """Return the ends of the integrals for a flow of vectors, from rows drawn from the flow."""
-    low, high = float(y.min()), float(y.max())
-    inside = low >= 0 and high <= 1
-    return (0.0, 1.0) if inside else (low - 0.5 * (high - low), high + 0.5 * (high - low))
-
-
-def _terms(fitted: FittedTable, numbers: Numbers) -> Floats:
-    """Return the log probability of every cell given the cells before it, (N, D) in the model's order."""
-    terms = fitted.model.score(numbers).terms
-    if terms is None:
-        raise TypeError("the scores of a flow have no terms")
-    return terms
+    found[whole] = conditionals
+    if not fitted.model.has_laws:
+        return {"conditionals": found}
+    typical = run.once("reference conditionals", lambda: _reference_conditionals(run))
+    ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
+    return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
 
 
 # --- reference scores ---
@@ -248,8 +198,9 @@ def _reference_rows(run: OpenedRun) -> tuple[pa.Table, bool]:
 
 def _reference_conditionals(run: OpenedRun) -> Floats:
     """Return the log probability of every cell of the reference rows, given the cells before it: (R, D)."""
-    fitted = run.subject.fitted
-    return _terms(fitted, fitted.encoder.read(_reference_rows(run)[0].combine_chunks().to_batches()[0]))
+    found = run.subject.fitted.conditionals(_reference_rows(run)[0])
+    assert found is not None  # noqa: S101 - of a model of columns
+    return found
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:

@@ -13,14 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
-from cubicflow.tables import FittedTable, TableError
-from cubicflow.tables.axes import Axis, axis_of
-from cubicflow.tables.model.plain_rows import table_rows, with_gaps
-from cubicflow.tables.query import Marginals, Pool, marginals, marginals_of_rows
-from cubicflow.tables.query.condition_sets import check_constant, set_of
-from cubicflow.tables.query.conditions import read_conditions
-from cubicflow.tables.query.constraints import kept_rows
-from cubicflow.tables.query.strategies import rejected
+from cubicflow.tables import FittedTable
+from cubicflow.tables.query import Axis, Marginals, Pool, axis_of, marginals, marginals_of_rows, meeting
 from cubicflow.weights import Floats
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
@@ -41,13 +35,13 @@ class Subject(ABC):
 
     Args:
         fitted: the fitted table.
-        like: rows of the data, whose contexts the drawn rows have; None without data.
+        like: rows of the data, whose contexts the drawn rows have; None without context columns or without data.
     """
 
     def __init__(self, fitted: FittedTable, like: pa.RecordBatch | None = None) -> None:
-        self.fitted, self.usual = fitted, usual_context(fitted)
-        self.contexts = Contexts(fitted, like) if self.usual and like is not None else None
-        self._lock = threading.Lock()  # two threads ask for rows
+        self.fitted, self.usual, self.like = fitted, fitted.usual_context(), like
+        self._of_data = np.empty((0, 0))  # rows drawn for the contexts of the data, one context after the other
+        self._lock, self._lock_of_data = threading.Lock(), threading.Lock()  # two threads ask for rows
 
     @cached_property
     def axes(self) -> list[Axis]:
@@ -66,8 +60,15 @@ class Subject(ABC):
         return {name: conditions.get(name, value) for name, value in self.usual.items()}
 
     def rows(self, n: int) -> Floats:
-        """Return n rows drawn from the model, or as many as there are. Every call returns the same rows."""
-        return self._rows(n, {}) if self.contexts is None else self.contexts.rows(n)
+        """Return n rows drawn from the model, or fewer if some break a constraint. Every call returns the same rows."""
+        if self.like is None:
+            return self._rows(n, {})
+        with self._lock_of_data:
+            if len(self._of_data) < n:
+                like = self.like.take(pa.array(np.arange(n) % len(self.like)))
+                rows = self.fitted.sample_like(like, n, seed=0)
+                self._of_data = self.fitted.numbers(rows)[self.fitted.keeps_constraints(rows, like)]
+            return self._of_data[:n]
 
     def many_rows(self) -> Floats:
         """Return rows for a counted density."""
@@ -128,7 +129,7 @@ class ColumnsSubject(Subject):
         return found[:n]
 
     def many_rows(self) -> Floats:
-        return self._kept(self.pool()) if self.contexts is None else self.rows(DENSITY_ROWS)
+        return self._kept(self.pool()) if self.like is None else self.rows(DENSITY_ROWS)
 
     def _kept(self, pool: Pool) -> Floats:
         """Return the rows of a pool that keep the constraints of the fit."""
@@ -181,76 +182,19 @@ class FlowSubject(Subject):
     def meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
         """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
         y = self._rows(max(n, POOL_ROWS), conditions)
-        kept = self._kept(y, conditions)
-        some, encoder = y[kept][:n], self.fitted.encoder
+        meets, encoder = self._meets(y, conditions), self.fitted.encoder
+        some = y[meets][:n]
         _, given = encoder.context_from(self.context_of(conditions), len(some))
-        rows = table_rows(self.fitted.schema, {**given, **encoder.decode_numbers(some)}, len(some))
-        return rows, f"{int(kept.sum()):,} of {len(y):,} drawn rows meet the conditions"
+        return encoder.decode(some, given), f"{int(meets.sum()):,} of {len(y):,} drawn rows meet the conditions"
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
-        n = REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS)
-        y = self._rows(n, conditions)
-        kept = self._kept(y, conditions)
-        if not kept.any():
-            raise TableError(f"none of {n:,} drawn rows meets these conditions; widen the conditions")
-        return marginals_of_rows(rejected(y, {}, kept), self.axes)
+        y = self._rows(REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS), conditions)
+        return marginals_of_rows(y, self._meets(y, conditions), self.axes)
 
-    def _kept(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
-        """Return whether each row meets the conditions on modelled columns."""
-        kept, schema = np.ones(len(y), np.bool_), self.fitted.schema
-        names = [column.name for column in schema.model]
-        on_modelled = {name: value for name, value in conditions.items() if name not in self.usual}
-        for condition in read_conditions(on_modelled, schema):
-            column = schema[condition.column]
-            if column.role == "constant":
-                check_constant(condition, column)
-                continue
-            if condition.column not in names:
-                raise TableError(f"column {condition.column!r} is not modelled; leave the condition out")
-            if condition.relation == "=" and not column.counts_mass:
-                raise TableError(
-                    f"a single value has probability 0 under a flow; give column {condition.column!r} a range"
-                )
-            within = set_of(condition, column, gaps=False)  # a flow has no missing values
-            kept &= within.contains(y[:, names.index(condition.column)])
-        return kept
-
-
-class Contexts:
-    """Rows drawn from a model for the contexts of rows of the data, one context after the other."""
-
-    def __init__(self, fitted: FittedTable, like: pa.RecordBatch) -> None:
-        self.fitted, self.like = fitted, like
-        self._rows = np.empty((0, 0))
-        self._lock = threading.Lock()  # two threads ask for rows
-
-    def rows(self, n: int) -> Floats:
-        """Return n rows, or fewer if some break a constraint of the fit. Every call returns the same rows."""
-        with self._lock:
-            if len(self._rows) < n:
-                like = self.like.take(pa.array(np.arange(n) % len(self.like)))
-                rows = self.fitted.sample_like(like, n, seed=0)
-                table = pa.Table.from_batches([rows])
-                for column in self.fitted.schema.context:
-                    table = table.append_column(column.name, like.column(column.name))
-                batch = table.combine_chunks().to_batches()[0]
-                kept = kept_rows(self.fitted.constraints, batch, self.fitted.schema)
-                self._rows = self.fitted.numbers(rows)[kept]
-            return self._rows[:n]
-
-
-# --- context columns ---
-
-
-def usual_context(fitted: FittedTable) -> dict[str, object]:
-    """Return a usual value for every context column: the first level, or a number near the median."""
-    found: dict[str, object] = {}
-    for column in fitted.schema.context:
-        y = fitted.model.usual(column)
-        middle = y[len(y) // 2 :][:1]
-        value = with_gaps(column, np.floor(middle) if column.counts_mass else middle)[0].as_py()
-        found[column.name] = column.labels[0] if column.is_list else value
-    return found
+    def _meets(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
+        """Return which rows meet the conditions on modelled columns."""
+        given = {name: value for name, value in conditions.items() if name not in self.usual}
+        return meeting(y, given, self.fitted.schema)
 
 
 def spelled(values: Mapping[str, object]) -> str:

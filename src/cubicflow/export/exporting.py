@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from cubicflow.advice import Advice
-from cubicflow.export.export_error import ExportError
-from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, Graph, graph_of
+from cubicflow.export.graphs import LOG_DENSITY, SAMPLER, ExportError, Graph, graph_of
 from cubicflow.extras import need
 from cubicflow.files import check_free, replacing_together
 
@@ -57,7 +56,7 @@ def export_model(
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
-    table = None if isinstance(model, nn.Module) else _as_table(model)
+    table = None if isinstance(model, nn.Module) else model
     encoding = None if table is None else path.with_suffix(".json")
     for file in [path] if encoding is None else [path, encoding]:
         check_free(file, overwrite=overwrite)
@@ -67,13 +66,12 @@ def export_model(
     if path.suffix == ".onnx":
         for package in ("onnx", "onnxscript"):
             need(package, "writing .onnx")
-    graph = graph_of(model if table is None else table.flow, sampler=sampler, precision=precision)  # type: ignore[arg-type] # a module
+    network: Any = model if table is None else getattr(table, "flow", table)
+    graph = graph_of(network, sampler=sampler, precision=precision)
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}
     if table is not None and encoding is not None:
-        from cubicflow.export.encoding import encoding_of
-
-        contents[encoding] = (json.dumps({**about, **encoding_of(table)}, indent=1) + "\n").encode()
+        contents[encoding] = (json.dumps({**about, **table.encoding()}, indent=1) + "\n").encode()
     program = traced(graph)
     contents[path] = onnx_bytes(program, graph, about) if path.suffix == ".onnx" else program_bytes(program, about)
     write_together(contents)
@@ -138,13 +136,3 @@ def write_together(contents: dict[Path, bytes]) -> None:
     except OSError as error:
         names = " and ".join(map(str, contents))
         raise ExportError(f"{names} cannot be written: {error.strerror or error}") from None
-
-
-def _as_table(model: Any) -> FittedTable:
-    from cubicflow.tables import FittedTable
-
-    if not isinstance(model, FittedTable):
-        raise ExportError(
-            f"a {type(model).__name__} cannot be exported; give a Flow, a Mixture, a ColumnsModel or a FittedTable"
-        )
-    return model

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from cubicflow.export.export_error import ExportError
-from cubicflow.export.graphs import Graph
+from cubicflow.export.graphs import ExportError, Graph
 from cubicflow.export.onnx_formulas import formulas
-from cubicflow.export.quiet import quiet
+from cubicflow.export.tracing import quiet
 
 OPERATOR = type(torch.ops.aten.add.Tensor)
 ABOUT = "cubicflow.json"  # name of the graph's description inside both kinds of files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,17 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.advice import Advice
-from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import frozen
-from cubicflow.export.loops import check_loops
 from cubicflow.flows import Flow, Mixture
+from cubicflow.transforms import Compose, Inverse, MultiScale, Transform
 from cubicflow.transforms.transform import context_for
 
 if TYPE_CHECKING:
     from cubicflow.tables import ColumnsModel
 
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
+MOST_COPIES = 64  # copies of networks and splines in one graph; each takes seconds to trace
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+
+
+class ExportError(ValueError):
+    """An error raised for a model that cannot be exported. The message names the part of the model and the reason.
+
+    >>> import cubicflow as cf
+    >>> from cubicflow.export import export_model
+    >>> flow = cf.flows.tabular(3, num_layers=1, hidden_features=8)
+    >>> export_model(flow, "model.tflite")
+    Traceback (most recent call last):
+    ...
+    cubicflow.export.graphs.ExportError: model.tflite: the file name must end in .onnx or .pt2
+    """
 
 
 @dataclass(frozen=True)
@@ -139,3 +152,45 @@ def _log_prob(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
     z, log_det = flow.transform(x, context_for(flow.transform, context))
     log_prob: Tensor = flow.noise_log_prob(z, context) + log_det
     return log_prob
+
+
+# --- layers that process features one by one in one direction ---
+
+
+def check_loops(model: Flow | Mixture, *, inverse: bool) -> None:
+    """Raise ExportError if the graph of a model would have more than MOST_COPIES copies of networks.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(40, num_layers=2, hidden_features=8, layer="autoregressive")
+    >>> check_loops(flow, inverse=False)
+    >>> check_loops(flow, inverse=True)
+    Traceback (most recent call last):
+    ...
+    cubicflow.export.graphs.ExportError: a graph that draws samples has a copy of the networks of \
+transform.transforms.1 (Autoregressive) and 1 more for each feature: 80 copies, and at most 64 are possible; export \
+log densities, or fit coupling layers
+    """
+    flows = [model] if isinstance(model, Flow) else model.flows
+    found = [loop for flow in flows for loop in _loops(flow.transform, "transform", inverse=inverse)]
+    steps = sum(layer.inverse_passes for _, layer in found)
+    if steps > MOST_COPIES:
+        name = f"{found[0][0]} ({type(found[0][1]).__name__})"
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        doing, instead = ("draws samples", "log densities") if inverse else ("scores rows", "the sampler")
+        raise ExportError(
+            f"a graph that {doing} has a copy of the networks of {name}{more} for each feature: {steps} copies, and at "
+            f"most {MOST_COPIES} are possible; export {instead}, or fit coupling layers"
+        )
+
+
+def _loops(transform: Transform, name: str, *, inverse: bool) -> Iterator[tuple[str, Transform]]:
+    if transform.inverse_passes > 1 and inverse:
+        yield name, transform
+    elif isinstance(transform, Inverse):
+        yield from _loops(transform.transform, f"{name}.transform", inverse=not inverse)
+    elif isinstance(transform, Compose):
+        for i, part in enumerate(transform.transforms):
+            yield from _loops(part, f"{name}.transforms.{i}", inverse=inverse)
+    elif isinstance(transform, MultiScale):
+        for i, level in enumerate(transform.levels):
+            yield from _loops(level, f"{name}.levels.{i}", inverse=inverse)

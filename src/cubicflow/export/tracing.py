@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from itertools import count
 from traceback import walk_tb
 
@@ -9,10 +14,8 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from cubicflow.export.export_error import ExportError
 from cubicflow.export.frozen import sizes_of
-from cubicflow.export.graphs import Graph
-from cubicflow.export.quiet import quiet
+from cubicflow.export.graphs import ExportError, Graph
 
 FEWEST_EXAMPLES = 101
 
@@ -56,3 +59,19 @@ def running_part(module: nn.Module, error: BaseException | None) -> str | None:
                 return f"{names[id(found)].removeprefix('model.')} ({type(found).__name__})"
         error = error.__cause__ or error.__context__
     return None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress warnings and log messages, because the user cannot act on them. Exceptions are still raised.
+
+    Before torch raises an exception, it also prints the graph that it has traced so far to standard error.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

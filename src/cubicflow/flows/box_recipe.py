@@ -52,9 +52,9 @@ def box(bounds: Sequence[tuple[float, float]], *, circles: Sequence[int] = (), *
     if not ends:
         raise ValueError("bounds is empty; give one pair (low, high) for each column")
     for i in circles:
-        if not 0 <= i < len(ends) or math.isinf(ends[i][0]):
+        if i not in range(len(ends)) or math.isinf(ends[i][0]):
             raise ValueError(
-                f"circles holds {i}, but a circle must be the number of a column with finite bounds, 0 to "
+                f"circles holds {i!r}, but a circle must be the number of a column with finite bounds, 0 to "
                 f"{len(ends) - 1}"
             )
     lines = [math.isinf(low) for low, _ in ends]

@@ -34,12 +34,7 @@ class Chunks:
         results = [function(part, part_context) for part, part_context in zip(parts, contexts, strict=True)]
         return tuple(torch.cat(output) for output in zip(*results, strict=True))
 
-    def repeated(
-        self,
-        function: RowFunction,
-        parts: tuple[Tensor, ...],  # noqa: ARG002
-        module: nn.Module,  # noqa: ARG002
-    ) -> RowFunction:
+    def repeated(self, function: RowFunction, parts: tuple[Tensor, ...], module: nn.Module) -> RowFunction:  # noqa: ARG002
         """Return the function that is called for all chunks."""
         return function
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from cubicflow.arguments import whole_number
 from cubicflow.distributions import Base
 from cubicflow.flows.batch_shapes import (
     as_flow,
@@ -284,9 +285,9 @@ class Flow(nn.Module):
         """Flatten the batch shape to rows, apply ``function`` to chunks of the rows, and restore the batch shape."""
         x, context = as_flow("x", x, self.base.anchor), as_flow("context", context, self.base.anchor)
         rows, context, batch = flatten_rows(x, shape, context, self.embedded_shape)
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if batch_size is None and not torch.is_grad_enabled() and not is_traced():
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size, 1)
+        elif not torch.is_grad_enabled() and not is_traced():
             batch_size = self._rows_at_once(rows, shape)
         if batch_size is None:
             outputs = function(rows, context)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cubicflow.arguments import positive
+from cubicflow.arguments import number, positive
 from cubicflow.distributions import StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
@@ -61,8 +61,7 @@ class ImageConfig(RecipeConfig):
                 f"an image flow supports only direction='data', got {self.direction!r}: its transform takes images and "
                 "returns vectors; leave out direction="
             )
-        if not 0 < self.logit_margin < 0.5:
-            raise ValueError(f"logit_margin must lie between 0 and 0.5, got {self.logit_margin}")
+        number("logit_margin", self.logit_margin, above=0, below=0.5)
 
 
 def image(shape: Sequence[int] = (1, 28, 28), *, paper: bool = False, **settings: Any) -> Flow:

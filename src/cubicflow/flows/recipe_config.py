@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from cubicflow.arguments import config_of, unknown_name
+from cubicflow.arguments import config_of, unknown_name, whole_number
 from cubicflow.distributions import Base
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import data_ends
@@ -83,8 +83,7 @@ class RecipeConfig:
     def __post_init__(self) -> None:
         if self.direction not in ("data", "noise"):
             raise ValueError(f"direction must be 'data' or 'noise', got {self.direction!r}")
-        if self.context_features < 0:
-            raise ValueError(f"context_features must be 0 or more, got {self.context_features}")
+        whole_number("context_features", self.context_features, 0)
 
     def flow(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> Flow:
         """Return the flow with the recipe's own base, or with ``self.base``. Raise a ValueError if splines on a box

@@ -66,9 +66,9 @@ def check_shapes(flow: Flow) -> None:
             f"the base takes {flow.base.context_features} context features, and the transform takes "
             f"{flow.transform.context_features}; give both the same context_features="
         )
-    if (len(flow.context_shape) > 1 or flow.embedding_net is not None) and not sizes:
+    if (flow.context_shape or flow.embedding_net is not None) and not sizes:
         raise ValueError("context_shape= and embedding_net= need layers or a base with context_features=")
-    if flow.embedding_net is None and sizes and flow.context_shape[0] not in sizes:
+    if flow.embedding_net is None and sizes and flow.context_features not in sizes:
         raise ValueError(
             f"contexts of shape {flow.context_shape} do not fit layers with context_features={sizes.pop()}; give an "
             "embedding_net=, or build the layers for that size"

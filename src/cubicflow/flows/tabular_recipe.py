@@ -7,23 +7,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.arguments import permutation, positive
+from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
-from cubicflow.nets import CausalTransformer, MaskedResidualMLP, ResidualMLP
+from cubicflow.nets import CausalGRU, CausalTransformer, ConcatSquashMLP, MaskedResidualMLP, ResidualMLP
 from cubicflow.transforms import (
     ActNorm,
     Autoregressive,
     BatchNorm,
     BlockNAF,
     Compose,
+    Continuous,
     ElementMap,
     Elementwise,
     LULinear,
     Permutation,
     Planar,
     Radial,
+    Recurrent,
     Standardise,
     Sylvester,
     Transform,
@@ -43,7 +45,9 @@ class TabularConfig(RecipeConfig):
             are MAF, and with direction="noise" IAF. ``"naf"`` is autoregressive with dense sigmoidal maps, or those of
             family="deep_sigmoidal". ``"block_naf"`` is a block neural autoregressive layer, with hidden_features / D
             units for each feature and ``depth`` hidden layers. ``"planar"``, ``"radial"`` and ``"sylvester"`` layers
-            move all columns at once.
+            move all columns at once. ``"continuous"`` is a neural ordinary differential equation, and ``"ffjord"`` the
+            same with Hutchinson's estimate of the trace in training. ``"recurrent"`` is TAN's recurrent transformation,
+            with hidden_features as the size of its state, and ``"tan"`` its leaky relu, scale and recurrent shift.
         network: the network that computes parameters: ``"mlp"`` or ``"transformer"``. ``"mlp"`` is a residual network,
             masked for autoregressive layers. ``"transformer"`` is causal, needs autoregressive layers, and changes the
             defaults in :meth:`transformer_settings`.
@@ -51,6 +55,9 @@ class TabularConfig(RecipeConfig):
         affine_first: shift and scale before the spline; see :class:`~cubicflow.transforms.ElementMap`.
         order: the order of the features in autoregressive layers, a permutation of 0 .. D - 1. Needs linear=False. The
             default is the order of the columns. Every second layer uses the reversed order.
+        adjacency: for autoregressive layers and NAF, which columns a column may depend on in each layer, D rows of D
+            truth values: row i has the parents of column i. Needs linear=False; see
+            :class:`~cubicflow.nets.MaskedResidualMLP`.
         mask: the half that a coupling layer transforms: ``"alternating"`` (even, odd, even ...) or ``"contiguous"``.
         clip: None for splines on the real line without clipping. A number builds the paper's clipped splines, between a
             sigmoid and a logit.
@@ -90,6 +97,7 @@ class TabularConfig(RecipeConfig):
     num_heads: int = 4
     affine_first: bool = False
     order: Sequence[int] | None = None
+    adjacency: Sequence[Sequence[bool]] | None = None
     mask: str = "alternating"
     clip: float | None = None
     linear: bool = True
@@ -122,6 +130,8 @@ class TabularConfig(RecipeConfig):
         positive("num_layers", self.num_layers)
         if self.layer not in LAYERS:
             raise ValueError(f"layer must be one of {', '.join(map(repr, LAYERS))}, got {self.layer!r}")
+        if self.layer in OWN_NETWORKS and (self.dropout or self.norm is not None):
+            raise ValueError(f"layer={self.layer!r} has no residual network; leave out dropout= and norm=")
         if self.mask not in ("alternating", "contiguous"):
             raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
         if self.normalise not in (None, "act", "batch"):
@@ -144,6 +154,12 @@ class TabularConfig(RecipeConfig):
             raise ValueError(
                 "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
                 "both, or leave out order="
+            )
+        masked = self.layer in ("autoregressive", "naf") and self.network == "mlp" and not self.linear
+        if self.adjacency is not None and (not masked or self.order is not None):
+            raise ValueError(
+                "adjacency needs layer='autoregressive' or 'naf', network='mlp', linear=False, and no order=, because "
+                "only masked networks keep to a graph of the columns"
             )
 
     def element_map(self, domain: str | Sequence[str]) -> ElementMap:
@@ -190,6 +206,8 @@ def _linear(config: TabularConfig, i: int) -> Transform:
 
 def _autoregressive(config: TabularConfig, i: int, domain: str) -> Transform:
     causal: Any = MaskedResidualMLP
+    if config.adjacency is not None:
+        causal = partial(MaskedResidualMLP, adjacency=config.adjacency)
     if config.network == "transformer":
         causal = partial(CausalTransformer, num_heads=config.num_heads)
     return Autoregressive(
@@ -234,6 +252,25 @@ def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
     return _turned(config, i, BlockNAF(config.features, units, **sizes))
 
 
+def _continuous(config: TabularConfig, _i: int, _domain: str, *, trace: str) -> Transform:
+    sizes = config_of(config, "hidden_features", "num_blocks", "identity_start")
+    network = partial(ConcatSquashMLP, **sizes)
+    return Continuous(config.features, network, context_features=config.context_features, trace=trace)
+
+
+def _recurrent(config: TabularConfig, i: int, _domain: str) -> Transform:
+    sizes = {"context_features": config.context_features, "seed": config.seed + i}
+    return _turned(config, i, Recurrent(config.features, config.hidden_features, **sizes))
+
+
+def _tan(config: TabularConfig, _i: int, _domain: str) -> Transform:
+    features, shift = config.features, ElementMap("additive")
+    maps = [Elementwise(features, ElementMap(family)) for family in ("leaky_relu", "affine")]
+    network = partial(CausalGRU, **config_of(config, "hidden_features", "num_blocks", "identity_start"))
+    recurrent_shift = Autoregressive(features, network, shift, context_features=config.context_features)
+    return Compose([*maps, recurrent_shift, Permutation.reversing(features)])
+
+
 def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
     """Return the layer. Without linear layers, each layer but the first sees the features in the reversed order of the
     layer before."""
@@ -241,8 +278,9 @@ def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
 
 
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
-    """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
-    if config.linear or (config.order is None and i % 2 == 0):
+    """Return the order of the features in layer i. No order is set with linear layers, which mix the features, and
+    with a graph of features, which has its own."""
+    if config.linear or config.adjacency is not None or (config.order is None and i % 2 == 0):
         return None
     order = list(range(config.features))
     if config.order is not None:
@@ -259,5 +297,11 @@ LAYERS: dict[str, Callable[[TabularConfig, int, str], Transform]] = {
     "radial": _planar,
     "sylvester": _sylvester,
     "block_naf": _block_naf,
+    "continuous": partial(_continuous, trace="exact"),
+    "ffjord": partial(_continuous, trace="hutchinson"),
+    "recurrent": _recurrent,
+    "tan": _tan,
 }
-WHOLE_ROWS = ("block_naf", "planar", "radial", "sylvester")  # layers without maps of single numbers
+# The layers that never have a residual network, and all those without a choice of maps of single numbers.
+OWN_NETWORKS = ("block_naf", "continuous", "ffjord", "recurrent", "tan")
+WHOLE_ROWS = (*OWN_NETWORKS, "planar", "radial", "sylvester")

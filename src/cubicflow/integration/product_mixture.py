@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -189,10 +190,7 @@ def find_nodes(u: Tensor, weights: Tensor, intervals: int) -> Tensor:
 
 def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Interpolate the points (x, y) linearly; x must be sorted."""
-    right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(1, len(x) - 1)
-    width = x[right] - x[right - 1]
-    t = torch.where(width > 0, (at - x[right - 1]) / width.clamp(min=1e-300), 0.0).clamp(0, 1)
-    return y[right - 1] + t * (y[right] - y[right - 1])
+    return torch.from_numpy(np.interp(at.numpy(), x.numpy(), y.numpy()))
 
 
 class Fitting(NamedTuple):

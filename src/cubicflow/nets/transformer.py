@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import config_of, number, positive
 from cubicflow.nets.precision import has_autocast, without_autocast
 from cubicflow.nets.products import products
 from cubicflow.nets.tracing import is_traced
@@ -58,9 +58,7 @@ class Transformer(nn.Module):
         self.num_heads = positive("num_heads", num_heads)
         if hidden_features % num_heads:
             raise ValueError(f"num_heads must divide hidden_features, got {num_heads} and {hidden_features}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be a probability below 1, got {dropout}")
-        self.dropout = dropout
+        self.dropout = number("dropout", dropout, least=0, below=1)
         self.causal = causal
         branches: list[Attention | MLP] = []
         for _ in range(num_blocks):

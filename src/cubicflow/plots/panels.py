@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cubicflow.tables import Column
-from cubicflow.tables.axes import DAY, axis_of
+from cubicflow.tables.query import DAY, axis_of
 from cubicflow.weights import Floats
 
 MOST_COLUMNS = 8  # columns of a figure of pairs

@@ -20,7 +20,7 @@ from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.judging import read_judgement
-from cubicflow.tables.run import Score, ScoredParts, fitted_file, is_own, score_some, score_warnings, some_rows, verdict
+from cubicflow.tables.run import Score, ScoredParts, is_own, score_some, score_warnings, verdict
 from cubicflow.training.metrics_file import read_metrics
 
 PAGE_NAME = "report.html"
@@ -84,7 +84,7 @@ def draw_report(
     if (folder / PAGE_NAME).exists() and not overwrite and not is_own(run, PLOTS, folder):
         raise TableError(f"{folder / PAGE_NAME}: there is such a page already; replace it", overwrite=True)
     table = _table(fitted, data, fitted.reading.with_options(header, comment, allow_multiline))
-    if (usable := some_rows(fitted, table, rows)) is None:
+    if (usable := fitted.some_rows(table, rows)) is None:
         raise TableError(f"{table.name}: the table has no complete rows; give another table", data=...)
     chosen, _ = usable
     samples = fitted.sample_like(chosen, rows, seed=seed)
@@ -115,7 +115,7 @@ def _table(fitted: FittedTable, data: str | Path | None, reading: Reading) -> Ta
     if data is not None:
         return open_table(data, reading)
     try:
-        return fitted_file(fitted, reading)
+        return fitted.reopen(reading)
     except TableError as error:
         raise TableError(f"{error.advice.message}; give a table", data=...) from None
 

@@ -29,6 +29,7 @@ class Backend(Protocol):
 
 
 BACKENDS: dict[str, Backend] = {"triton": triton, "native": native, "reference": reference}
+OF_SLICES = triton  # the backend that also evaluates slices of rows, for cubicflow.accel
 FAST = {"cuda": "triton", "cpu": "native"}  # by device: "auto" takes this backend, or else the reference
 
 

@@ -23,23 +23,30 @@ from typing import TYPE_CHECKING, Any
 from cubicflow.extras import need
 
 if TYPE_CHECKING:
+    from cubicflow.tables.fitted import MODELS as MODELS
     from cubicflow.tables.fitted import SCORE_COLUMN as SCORE_COLUMN
     from cubicflow.tables.fitted import SECTION as SECTION
     from cubicflow.tables.fitted import FittedTable
     from cubicflow.tables.fitted import Scores as Scores
     from cubicflow.tables.fitted import checked_device as checked_device
+    from cubicflow.tables.fitting import fit_rows as fit_rows
     from cubicflow.tables.fitting import fit_table
+    from cubicflow.tables.fitting import suited_model as suited_model
     from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.kinds import KIND_NAMES as KIND_NAMES
     from cubicflow.tables.kinds.column import Column as Column
+    from cubicflow.tables.kinds.real import Real as Real
     from cubicflow.tables.model.network import ColumnsModel as ColumnsModel
     from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
     from cubicflow.tables.read.table import Table
     from cubicflow.tables.read.text.reading import Reading
     from cubicflow.tables.schema import Schema
+    from cubicflow.tables.schema.inference import FEWEST_ROWS as FEWEST_ROWS
+    from cubicflow.tables.schema.inference import Inferred as Inferred
     from cubicflow.tables.schema.inference import TableOptions, infer
     from cubicflow.tables.schema.split import Split
+    from cubicflow.tables.schema.split import Undivided as Undivided
     from cubicflow.tables.schema.usable_rows import Missing
     from cubicflow.tables.table_error import TableError
     from cubicflow.tables.table_error import some as some
@@ -50,11 +57,15 @@ _MODULES = {
     "Column": "kinds.column",
     "ColumnsModel": "model.network",
     "Conditional": "query.answer",
+    "FEWEST_ROWS": "schema.inference",
     "FittedTable": "fitted",
+    "Inferred": "schema.inference",
     "Judgement": "judging.judgement",
     "KIND_NAMES": "kinds",
+    "MODELS": "fitted",
     "Missing": "schema.usable_rows",
     "Reading": "read.text.reading",
+    "Real": "kinds.real",
     "SCORE_COLUMN": "fitted",
     "SECTION": "fitted",
     "Schema": "schema",
@@ -63,12 +74,15 @@ _MODULES = {
     "Table": "read.table",
     "TableError": "table_error",
     "TableOptions": "schema.inference",
+    "Undivided": "schema.split",
     "checked_device": "fitted",
+    "fit_rows": "fitting",
     "fit_table": "fitting",
     "infer": "schema.inference",
     "judge": "judging.judgement",
     "open_table": "read.places",
     "some": "table_error",
+    "suited_model": "fitting",
 }
 # __all__ is a literal because the API reference is built from it without running this file.
 __all__ = [

@@ -138,6 +138,14 @@ def floats(array: pa.Array) -> Floats:
     return result
 
 
+def amounts(array: pa.Array) -> Floats:
+    """Return numbers as float64, and dates in microseconds; NaN for a missing value."""
+    if is_date(array.type):
+        unit = pa.timestamp("us", getattr(array.type, "tz", None))
+        array = array.cast(unit, safe=False).cast(pa.int64())
+    return floats(array)
+
+
 def whole_numbers(array: pa.Array) -> NDArray[np.int64]:
     """Return integers and dates as int64. Raises ArrowInvalid for an unsigned integer beyond int64."""
     if pa.types.is_date32(array.type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from cubicflow.advice import message_of
 from cubicflow.arguments import whole_number
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
@@ -24,18 +25,19 @@ from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
 from cubicflow.tables.query.conditions import Given, context_values, read_conditions
-from cubicflow.tables.query.constraints import Constraint, constraints_from_json
+from cubicflow.tables.query.constraints import Constraint, constraints_from_json, kept_rows
 from cubicflow.tables.query.filled_table import impute_rows
 from cubicflow.tables.query.question import Question
+from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import PARTS, Split
+from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
 from cubicflow.training.unfinished import is_unfinished, load_unfinished
@@ -44,6 +46,7 @@ SECTION = "table"
 MODELS: dict[str, type[TableModel]] = {each.name: each for each in (ModelOfColumns, FlowOfNumbers)}
 LONGEST_REASON = 500  # characters; the reason may quote an untrusted file
 SCORE_COLUMN = "log_likelihood"
+ROW = "\0row"  # name of a temporary column
 
 
 class Scores(NamedTuple):
@@ -100,11 +103,11 @@ class FittedTable:
     """
 
     model: TableModel
-    split: Split
-    missing: Missing
-    source: str
-    fingerprint: str
-    parts: dict[str, int]
+    split: Split = field(default_factory=Split)
+    missing: Missing = Missing.DROP
+    source: str = ""
+    fingerprint: str = ""
+    parts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
     reading: Reading = DEFAULT_READING
     constraints: tuple[Constraint, ...] = ()
 
@@ -131,8 +134,7 @@ class FittedTable:
         """Return the table of a flow of vectors without context: a column of real numbers for every feature."""
         type = "float" if next(flow.parameters()).dtype == torch.float32 else "double"
         columns = tuple(Real(name, type, map=Scaled()) for name in names)
-        model = FlowOfNumbers(FlowEncoder(Schema(columns)), flow)
-        return cls(model, Split(), Missing.DROP, source="", fingerprint="", parts={})
+        return cls(FlowOfNumbers(FlowEncoder(Schema(columns)), flow))
 
     def to_json(self) -> dict[str, Any]:
         """Return the table section of a run's config: everything but the weights of the model."""
@@ -269,9 +271,63 @@ class FittedTable:
             start += scores.read
             yield _score_batch(values)
 
+    def conditionals(self, rows: pa.RecordBatch | pa.Table) -> Floats | None:
+        """Return log p of every value of complete rows, (N, D) in the model's order: given the values before it, or for
+        a flow, given all other values of its row. None for a flow with context, or with columns that count mass.
+        """
+        batch = rows if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()[0]
+        return self.model.conditionals(self.encoder.read(batch))
+
+    def encoding(self) -> dict[str, Any]:
+        """Return the encoding of the columns as JSON, so that a program in any language can compute a network's inputs.
+
+        The documentation page on export describes every field. The fields are copied from the run's config.json, in the
+        order in which a program needs them.
+        """
+        columns = [column for column in self.schema.columns if column.role not in ("dropped", "weights")]
+        return {
+            "model": self.model.name,
+            "features": self.model.order,
+            "context": [column.name for column in self.schema.context],
+            "columns": [{**column.to_json(), "counts_mass": column.counts_mass} for column in columns],
+            **self.model.encoding(),
+        }
+
     def is_source(self, table: Table) -> bool:
         """Return whether the model was fitted to this very table."""
         return table.fingerprint() == self.fingerprint
+
+    def reopen(self, reading: Reading | None = None) -> Table:
+        """Open the table that the model was fitted to. Raises TableError with the reason if it is not there, or is
+        another one.
+        """
+        if not is_path(self.source):
+            raise TableError("the fitted table came from a query, a URL or a pipe, which is not read again")
+        if not Path(self.source).exists():
+            raise TableError(f"the fitted table {self.source} no longer exists")
+        try:
+            table = open_table(self.source, reading or self.reading)
+            is_source = self.is_source(table)
+        except (ValueError, OSError) as error:
+            raise TableError(f"the fitted table cannot be read: {message_of(error)}") from None
+        if not is_source:
+            raise TableError(f"the fitted table {self.source} has changed since the fit")
+        return table
+
+    def some_rows(self, table: Table, most: int) -> tuple[pa.RecordBatch, NDArray[np.int64]] | None:
+        """Return at most ``most`` usable rows of a table, with the fitted columns, and their row numbers; None if no
+        row is usable.
+
+        The rows are chosen by a hash of their numbers.
+        """
+        chosen = RowSample(most)
+        for piece in pieces(table, self.schema.check(table), self.missing):
+            chosen.update(piece.batch.append_column(ROW, pa.array(piece.numbers)), piece.numbers)
+        rows = chosen.table().combine_chunks()
+        if not len(rows):
+            return None
+        numbers: NDArray[np.int64] = rows.column(ROW).to_numpy()
+        return rows.drop_columns([ROW]).to_batches()[0], numbers
 
     # --- samples ---
 
@@ -339,6 +395,24 @@ class FittedTable:
         context, generator = self.encoder.read_context(rows), self.generator(seed)
         parts = [context[i : i + sample.SAMPLE_ROWS] for i in range(0, len(context), sample.SAMPLE_ROWS)]
         return self.encoder.decode(np.concatenate([self.draw(len(part), part, generator) for part in parts]))
+
+    def keeps_constraints(self, rows: pa.RecordBatch, context: pa.RecordBatch | None = None) -> NDArray[np.bool_]:
+        """Return which rows keep the constraints of the fit. ``context`` has the context columns, if ``rows`` lack
+        them."""
+        if context is not None:
+            for column in self.schema.context:
+                rows = rows.append_column(column.name, context.column(column.name))
+        return kept_rows(self.constraints, rows, self.schema)
+
+    def usual_context(self) -> dict[str, object]:
+        """Return a usual value for every context column: the first level, or a number near the median."""
+        found: dict[str, object] = {}
+        for column in self.schema.context:
+            y = self.model.usual(column)
+            middle = y[len(y) // 2 :][:1]
+            value = with_gaps(column, np.floor(middle) if column.counts_mass else middle)[0].as_py()
+            found[column.name] = column.labels[0] if column.is_list else value
+        return found
 
     def decimals(self, given: Given = None) -> dict[str, int]:
         """Return the digits after the point with which columns are written as text.

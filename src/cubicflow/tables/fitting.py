@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +23,9 @@ from cubicflow.tables.query.constraints import LinearConstraint, learn_constrain
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copied_rows import copied_rows
-from cubicflow.tables.run.means import Mean
-from cubicflow.tables.run.starts import begin_from, check_same_table, check_start
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used
+from cubicflow.tables.run.means import Mean, MeanOfRows
+from cubicflow.tables.run.starts import begin_from, check_same_table, check_start, model_of
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
@@ -34,11 +36,10 @@ from cubicflow.training.config import TrainingConfig
 from cubicflow.training.loop import FitResult, fit
 from cubicflow.training.run_folder import RunFolder
 
-FLOW_CHOSEN = Advice(
-    "all columns are complete real numbers, so the model is a flow; a model of columns, which also takes conditions on "
-    "any column and fills missing values, is fitted",
-    model="columns",
-)
+ONLY_COLUMNS = "a model of columns, which also takes conditions on any column and fills missing values, is fitted"
+FLOW_CHOSEN = Advice(f"all columns are complete real numbers, so the model is a flow; {ONLY_COLUMNS}", model="columns")
+MOST_TRIED = 5_000  # rows; with fewer, both models are tried, because the better one depends on the table
+UNTUNED = {"seed", "device", "precision", "checkpoint_seconds"}  # training settings that suit both models
 SCORED_ROWS = 10_000  # training rows that are scored
 ROWS_AT_ONCE = 1 << 12  # rows scored at once
 
@@ -57,6 +58,15 @@ class TableFit:
     def test(self) -> Mean:
         """The mean log likelihood of the test rows."""
         return self.score.model
+
+    def lines(self) -> list[str]:
+        """Return the columns of the table and the scores in words."""
+        mean = f"test log likelihood {self.test} over {self.test.rows:,} rows, in the data's own units"
+        return [*self.fitted.schema.lines(), mean, *score_lines(self.score, self.train), str(self.used)]
+
+    def warnings(self) -> list[str]:
+        """Return warnings about a poor fit."""
+        return score_warnings(self.score, self.train)
 
 
 def fit_table(
@@ -83,7 +93,8 @@ def fit_table(
         settings: settings of :class:`cubicflow.tables.model.network.ColumnsModel` or of
             :func:`cubicflow.flows.tabular`; defaults depend on the number of rows.
         model: ``"columns"`` or ``"flow"``; by default a flow for complete rows of real numbers, else a model of
-            columns.
+            columns. If a complete table of numbers has fewer than 5,000 rows, and no settings, constraints or start
+            are given, both are fitted, and the one that is better on the validation rows is kept.
         reading: which rows of the file hold the names, and which lines are comments.
         split: ``"time:column"`` to test on the latest rows of a table that is sorted by that column.
         start: a run of the same table, whose weights initialise this run.
@@ -122,16 +133,19 @@ def fit_table(
     missing = Missing(options.missing or (Missing.MODEL if gaps else Missing.ERROR))
     how: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
     found = infer(table, **how, spool=temporary, leave_out_identifiers=True)
-    kind = requested or MODELS["columns" if options.missing is Missing.MODEL else suited_model(found)]
+    resumed = model_of(run) if resume else None
+    usual = resumed or ("columns" if options.missing is Missing.MODEL else suited_model(found))
+    kind = requested or MODELS[usual]
     try:
         kind.check(found)
     except TableError as error:
         raise error.about(table.name) from None
-    if not kind.takes_gaps:  # training rows are complete; rows to score may have missing values
-        missing = Missing(options.missing or Missing.ERROR)
+    missing = _missing(kind, options)
+    is_tuned = settings or constraints or start or resumed or training.keys() - UNTUNED
+    other = None if requested or is_tuned else _rival(kind, found, options)
     parts = ", ".join(f"{count:,} for {name}" for name, count in found.parts.items())
     say(f"{table.name}: {found.rows:,} rows ({parts}), columns to model: {len(found.schema.model)}, by {kind.phrase}")
-    if not kind.has_laws and requested is None:
+    if not kind.has_laws and requested is None and other is None:
         say(Advice.after("note: ", FLOW_CHOSEN))
     for note in found.notes:
         say(Advice.after("note: ", note))
@@ -140,7 +154,8 @@ def fit_table(
     _check_settings(settings or {}, kind)
     kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
     numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, temporary)
-    prepared = prepare(kind, found.schema, numbers, [part.numpy() for part in chosen], config.seed, settings or {})
+    about = found.schema, numbers, [part.numpy() for part in chosen], config.seed, settings or {}
+    prepared = prepare(kind, *about)
     kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
     for note in (*prepared.model.notes, *described_copies(prepared.copies), *_gap_notes(found)):
         say(Advice.after("note: ", note))
@@ -161,11 +176,72 @@ def fit_table(
     if before_start is not None and (worse := before_start.worse(result)):
         say(f"warning: {worse}")
     fitted = replace(fitted, model=trained)
+    if other is not None and not prepared.model.notes and not prepared.copies:  # a flow keeps no rules and no copies
+        say(f"note: both models can serve this table, so {other.phrase} is fitted too")
+        rival = prepare(other, *about)
+        second = replace(fitted, model=rival.model, missing=_missing(other, options))
+        fitted, result = _better(fitted, result, second, rival, training, run, progress=progress, say=say)
+        trained = fitted.model
     some = train.part(torch.from_numpy(evenly_spaced(np.arange(train.num_rows), SCORED_ROWS)))
     score_of_test, score_of_train = (score_part(trained, part) for part in (test, some))
     columns = len(found.schema.columns) - len(found.schema.of_role("dropped"))
     used = Used(found.rows + found.dropped, found.rows, columns, found.lost)
     return TableFit(result, fitted, score_of_test, score_of_train, used)
+
+
+def _missing(kind: type[TableModel], options: TableOptions) -> Missing:
+    """Return what scores do with rows that lack a value. Training rows of a flow are complete; others may not be."""
+    return Missing(options.missing or (Missing.MODEL if kind.takes_gaps else Missing.ERROR))
+
+
+def _rival(kind: type[TableModel], found: Inferred, options: TableOptions) -> type[TableModel] | None:
+    """Return the other model, if it can serve the table as well and the table is small; else None."""
+    (other,) = (each for each in MODELS.values() if each is not kind)
+    in_turn = os.environ.get("WORLD_SIZE", "1") == "1"  # several processes would have to agree on the folders
+    if found.rows >= MOST_TRIED or found.gaps or options.missing is Missing.MODEL or not in_turn:
+        return None
+    try:
+        other.check(found)
+    except TableError:
+        return None
+    return other
+
+
+def _better(
+    first: FittedTable,
+    result: FitResult,
+    second: FittedTable,
+    rival: Prepared,
+    training: Mapping[str, Any],
+    run: Path,
+    *,
+    progress: bool,
+    say: Callable[[str], None],
+) -> tuple[FittedTable, FitResult]:
+    """Train a rival of the model in the folder ``run``. Keep the one that is better on the validation rows there, and
+    return it."""
+    validation = rival.rows[1].plain(0, rival.rows[1].num_rows)
+    with tempfile.TemporaryDirectory(dir=run.absolute().parent) as folder:
+        path = Path(folder) / "run"
+        sections = {SECTION: second.to_json()}
+        trained, tried = train_rows(rival, training, sections=sections, run=path, progress=progress)
+        gain = MeanOfRows()
+        gain.update(trained.score(validation).log_p - first.model.score(validation).log_p, validation.weights)
+        found = gain.result()
+        is_better = found.mean > 0
+        kept, left = (trained, first.model) if is_better else (first.model, trained)
+        message = (
+            f"on the {found.rows:,} validation rows, {kept.phrase} is better than {left.phrase}, by "
+            f"{replace(found, mean=abs(found.mean))}, so it is kept"
+        )
+        if kept.has_laws:
+            say(f"note: {message}")
+        else:
+            say(Advice.after("note: ", Advice(f"{message}; {ONLY_COLUMNS}", model="columns")))
+        if is_better:
+            run.rename(path.with_name("first"))
+            path.rename(run)
+    return (replace(second, model=trained), tried) if is_better else (first, result)
 
 
 class Prepared(NamedTuple):
@@ -217,15 +293,18 @@ def fit_rows(
     training: Mapping[str, Any],
     *,
     progress: bool = False,
-) -> tuple[TableModel, Floats]:
-    """Fit the model with this name to plain numbers; return it in float64, and the scores of the second part's rows.
+) -> tuple[FittedTable, Floats]:
+    """Fit the model with this name to plain numbers; return the table in float64, and the scores of the second part.
 
     The arguments are those of :func:`prepare` and :func:`train_rows`.
     """
     prepared = prepare(MODELS[name], schema, numbers, parts, training["seed"], settings)
     model, _ = train_rows(prepared, training, progress=progress)
     model.network.double()
-    return model, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
+    fitted = FittedTable(
+        model, missing=Missing.MODEL if model.takes_gaps else Missing.DROP, constraints=tuple(prepared.copies)
+    )
+    return fitted, model.score(prepared.rows[1].plain(0, len(parts[1]))).log_p
 
 
 def score_part(model: TableModel, rows: TableRows) -> Score:

@@ -18,21 +18,21 @@ from cubicflow.transforms.transform import Transform, check_context, check_featu
 
 
 class BlockNAF(Transform):
-    """A block neural autoregressive layer (De Cao et al. 2019): one masked network that is the map itself,
+    """A block neural autoregressive layer (De Cao et al. 2019, section 3): one masked network that is the map itself,
     z = alpha f(x) + (1 - alpha) x.
 
-    f is a network of tanh layers with ``units`` hidden units for each feature. Its weights are blocks (their eq. 8):
-    block (i, j), from the units of feature j to those of feature i, is exp(V_ij) for i = j, V_ij for j < i, and 0 for
-    j > i. Rows are normalised and scaled (their eq. 10). So f_i depends on x_0 .. x_i, and increases in x_i.
+    f is a network of tanh layers with ``units`` hidden units for each feature. Its weights are blocks: block (i, j),
+    from the units of feature j to those of feature i, is exp(V_ij) for i = j, V_ij for j < i, and 0 for j > i. Rows are
+    normalised and scaled. So f_i depends on x_0 .. x_i, and increases in x_i.
 
     **It is invertible for all parameters.** f is bounded, because tanh is. With a gate 0 < alpha < 1, z_i increases in
     x_i with a slope above 1 - alpha, from the whole real line onto itself. Without the term (1 - alpha) x, the image
     would be a box, and the density of a flow with normal noise would have less mass than 1.
 
     log|det| is the sum of the log-slopes of z_i in x_i. They are products of the blocks (i, i) and of the slopes of
-    tanh, all positive, computed as logarithms (their eqs. 11 to 13). The inverse searches feature by feature, and
-    evaluates the network some 35 D times in float32 and 67 D times in float64; see
-    :func:`~cubicflow.transforms.implicit.triangular_inverse`. The layer does not start as the identity.
+    tanh, all positive, computed as logarithms. The inverse searches feature by feature, and evaluates the network some
+    35 D times in float32 and 67 D times in float64; see :func:`~cubicflow.transforms.implicit.triangular_inverse`. The
+    layer does not start as the identity.
 
     Args:
         features: D.

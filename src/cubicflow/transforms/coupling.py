@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.arguments import config_of
+from cubicflow.hooks import hook
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -91,58 +92,66 @@ class Coupling(Transform):
         self.transformed = nn.Buffer(torch.tensor(transformed))
         self.identity = nn.Buffer(torch.tensor(identity, dtype=torch.int64))
         self.restore = nn.Buffer(torch.tensor(identity + transformed).argsort())
-        self._slices = slices_of(identity, transformed)
+        self.slices = slices_of(identity, transformed)
         outputs = len(transformed) * self.element_map.num_params
         circles = self.element_map.circles(identity)
         self.network = make_network(network, len(identity), outputs, context_features, circles)
-        self._transformed_map = self.element_map.columns(transformed)
-        self._identity_map = self.element_map.columns(identity) if identity else self.element_map
-        self.identity_maps = Elementwise(len(identity), self._identity_map) if transform_identity and identity else None
+        self.transformed_map = self.element_map.columns(transformed)
+        self.identity_map = self.element_map.columns(identity) if identity else self.element_map
+        self.identity_maps = Elementwise(len(identity), self.identity_map) if transform_identity and identity else None
 
     def config(self) -> dict[str, Any]:
         return config_of(self, "mask", "network", "element_map", "context_features", "transform_identity")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        identity, transformed = self._split(x, context)
-        transformed, log_slope = self._transformed_map(transformed, self._params(identity, context))
-        if self.identity_maps is None:
-            return join(identity, transformed, self._halves), sum_features(log_slope)
-        identity, log_slope_identity = self.identity_maps.map(identity)
-        if x.ndim == 2:  # one sum over both halves: for few numbers, launching a second sum costs more than the copy
-            log_det = torch.cat([log_slope, log_slope_identity], dim=1).sum(1)
-        else:
-            log_det = sum_features(log_slope) + sum_features(log_slope_identity)
-        return join(identity, transformed, self._halves), log_det
+        return coupling_pass.forward(self, x, context)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        identity, transformed = self._split(z, context)
+        identity, transformed = self.split(z, context)
         log_det_identity: Tensor | float = 0.0
         if self.identity_maps is not None:
             identity, log_det_identity = self.identity_maps.inverse(identity)
-        transformed, log_slope = self._transformed_map(transformed, self._params(identity, context), inverse=True)
-        return join(identity, transformed, self._halves), sum_features(log_slope) + log_det_identity
+        transformed, log_slope = self.transformed_map(transformed, self.params_of(identity, context), inverse=True)
+        return join(identity, transformed, self.halves), sum_features(log_slope) + log_det_identity
 
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         check_ends(self, ends)
         return self.element_map.map_box(ends)
 
-    def _split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+    def split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the other features and the masked ones, after a check of the arguments."""
         check_features(self, x, len(self.mask))
         check_context(self, context, self.context_features, x.shape[0])
-        return split(x, self._halves)
+        return split(x, self.halves)
 
-    def _params(self, identity: Tensor, context: Tensor | None) -> Tensor:
+    def params_of(self, identity: Tensor, context: Tensor | None) -> Tensor:
         """Return the params of the masked features, (N, transformed, *pixels, P). For images this is a view of the
         network's channels, without a copy."""
-        identity = self._identity_map.within_domain(identity)
+        identity = self.identity_map.within_domain(identity)
         params: Tensor = self.network(identity) if context is None else self.network(identity, context)
         size = self.element_map.num_params
         by_feature: Tensor = params.unflatten(1, (self.transformed.shape[0], size))
         return by_feature.movedim(2, -1)
 
     @property
-    def _halves(self) -> Halves:
-        return Halves(self.identity, self.transformed, self.restore, self._slices)
+    def halves(self) -> Halves:
+        return Halves(self.identity, self.transformed, self.restore, self.slices)
+
+
+class CouplingPass:
+    """The plain forward pass of a coupling layer."""
+
+    def forward(self, layer: Coupling, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        identity, transformed = layer.split(x, context)
+        transformed, log_slope = layer.transformed_map(transformed, layer.params_of(identity, context))
+        if layer.identity_maps is None:
+            return join(identity, transformed, layer.halves), sum_features(log_slope)
+        identity, log_slope_identity = layer.identity_maps.map(identity)
+        if x.ndim == 2:  # one sum over both halves: for few numbers, launching a second sum costs more than the copy
+            log_det = torch.cat([log_slope, log_slope_identity], dim=1).sum(1)
+        else:
+            log_det = sum_features(log_slope) + sum_features(log_slope_identity)
+        return join(identity, transformed, layer.halves), log_det
 
 
 def make_network(
@@ -166,3 +175,6 @@ def make_network(
     if not is_own(network):
         check_outputs(network, in_features, out_features, context_features)
     return network
+
+
+coupling_pass = hook("transforms", CouplingPass)

@@ -16,7 +16,7 @@ from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import FAMILIES, family_names, find_family
-from cubicflow.splines.spec import make_spec
+from cubicflow.splines.spec import SplineSpec, make_spec
 from cubicflow.transforms.sigmoidal import num_sigmoidal_params, sigmoidal
 
 # The maps that are not splines: functions, and numbers of params. All of them map the real line onto itself.
@@ -90,8 +90,7 @@ class ElementMap:
             raise ValueError("affine_first needs a spline on the real line: domain='real', and a family of splines")
         size = self._num_inner_params  # raises for wrong slopes and num_bins
         if is_spline(self.family):
-            empty = torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta")
-            make_spec(*empty, inverse=False, domain=self.domain, **self._settings)
+            self.spec(torch.zeros(0, 1, device="meta"), torch.zeros(size, device="meta"))
         elif self.domain != "real":
             raise ValueError(f"an {self.family} map does not preserve {title}; use domain='real' or a spline")
 
@@ -114,6 +113,10 @@ class ElementMap:
             inner, log_scale = splines.affine(x, affine_params, inverse=True, log_scale_bound=LOG_SCALE_BOUND)
             y, log_slope = self._inner_map(inner, inner_params, inverse=False)
         return y, log_slope + log_scale
+
+    def spec(self, x: Tensor, params: Tensor) -> SplineSpec:
+        """Return the description of the spline call with one domain for all columns."""
+        return make_spec(x, params, inverse=False, domain=str(self.domain), **self._settings)
 
     def columns(self, chosen: Sequence[int]) -> ElementMap:
         """Return the map of the chosen columns."""

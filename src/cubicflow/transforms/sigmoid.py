@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cubicflow.arguments import number
 from cubicflow.transforms.compose import Inverse
 from cubicflow.transforms.transform import Transform, check_floating, sum_features
 
@@ -27,9 +28,7 @@ class Sigmoid(Transform):
 
     def __init__(self, clip: float | None = None) -> None:
         super().__init__()
-        if clip is not None and not 0 < clip < 0.5:
-            raise ValueError(f"clip must lie between 0 and 0.5, or be None, got {clip!r}")
-        self.clip = clip
+        self.clip = None if clip is None else number("clip", clip, above=0, below=0.5)
 
     def config(self) -> dict[str, Any]:
         return {"clip": self.clip}

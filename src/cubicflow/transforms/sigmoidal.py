@@ -29,7 +29,7 @@ def num_sigmoidal_params(units: int, depth: int, *, dense: bool) -> int:
 def sigmoidal(
     x: Tensor, params: Tensor, *, num_bins: int, depth: int, dense: bool, inverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """A deep or a dense sigmoidal flow (Huang et al. 2018, eqs. 8 and 10): ``depth`` layers of ``num_bins`` units.
+    """A deep or a dense sigmoidal flow (Huang et al. 2018, section 3.1): ``depth`` layers of ``num_bins`` units.
 
     A layer maps h, (..., n), to logit(w sigmoid(a * (u h) + b)), (..., m). The scales a of the units are positive. The
     rows of w, (m, units), and u, (units, n), are positive and sum to 1. The layers of a deep flow have n = m = 1. Those

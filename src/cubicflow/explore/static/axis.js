@@ -1,4 +1,4 @@
-// The axis of a column: its ends and its ticks, which are round numbers or starts of seconds to years.
+// The axis of a column: its bins and its ticks, which are round numbers or starts of seconds to years.
 
 import { number } from "./page.js";
 
@@ -7,11 +7,6 @@ const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, DAY,
 const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 12000];
 const LONG = 5; // characters of a label that has room beside its neighbours
 const compact = new Intl.NumberFormat("en", { notation: "compact" });
-
-/** Returns the ends of a column's axis. A word is in the middle of its unit. @param {Column} column */
-export function range({ isList, edges, bars }) {
-  return isList ? [-0.5, bars.length - 0.5] : [edges[0], edges[edges.length - 1]];
-}
 
 /** Returns the share of an axis below a value. @param {number} value @param {number[]} ends */
 export function share(value, [low, high]) {
@@ -25,15 +20,14 @@ export function binsOf({ isList, edges, bars }) {
 
 /** Returns ticks, at most `room` + 1 of numbers and dates, and twice as many of words.
  * @param {Column} column @param {number} room @returns {Tick[]} */
-export function ticksOf(column, room) {
-  const [low, high] = range(column);
-  if (column.isDate) return dateTicks(low, high, room);
-  if (!column.isList) {
+export function ticksOf({ isDate, isList, ends: [low, high], bars }, room) {
+  if (isDate) return dateTicks(low, high, room);
+  if (!isList) {
     const ticks = numberTicks(low, high, room);
     return ticks.every(([, label]) => label.length <= LONG) ? ticks : numberTicks(low, high, Math.ceil(room / 2));
   }
-  const every = Math.ceil(column.bars.length / (2 * room));
-  return column.bars.flatMap((label, i) => (i % every ? [] : [/** @type {Tick} */ ([i, label])]));
+  const every = Math.ceil(bars.length / (2 * room));
+  return bars.map((label, i) => /** @type {Tick} */ ([i, label])).filter((_, i) => i % every === 0);
 }
 
 /** Returns at most `room` + 1 ticks, at multiples of 1, 2 or 5 times a power of ten.

@@ -1,7 +1,7 @@
 // Charts in SVG. The colours are in the stylesheet, and all places are shares of the chart, so a chart is drawn once for
 // all widths and colour schemes. Labels are HTML, because the browser can shorten them.
 
-import { numberTicks, range, share, ticksOf } from "./axis.js";
+import { numberTicks, share, ticksOf } from "./axis.js";
 import { card, make, percent, shownValue } from "./page.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -42,7 +42,7 @@ export function labels(axis, ticks, ends) {
 /** Makes the picture of a column of numbers: the data as a filled area, the model as a line with a band of two standard
  * errors. @param {Column} column @param {number} height  in pixels */
 function density(column, height) {
-  const [{ edges }, ends] = [column, range(column)];
+  const { edges, ends } = column;
   const paths = ["data", "band", "model"].map((name) => svg("path", { class: name }));
   const ticks = labels("across", ticksOf(column, column.isDate ? 3 : 5), ends);
   const element = make("div", { class: "chart", role: "img" }, drawing(...paths), ...ticks);
@@ -84,24 +84,18 @@ function bars(column) {
     const name = column.bars[bin] ?? "missing";
     const [data, model, share] = ["of-data", "of-model", "share"].map((kind) => make("span", { class: kind }));
     const word = make("span", { class: "word", title: name, text: name });
-    return { bin, name, data, model, share, cells: [word, make("span", { class: "track" }, data, model), share] };
+    return { bin, data, model, share, cells: [word, make("span", { class: "track" }, data, model), share] };
   });
-  const element = make("div", { class: "bars", role: "img", tabindex: 0 }, ...rows.flatMap(({ cells }) => cells));
+  const about = { class: "bars", role: "group", tabindex: 0, "aria-label": column.name };
+  const element = make("div", about, ...rows.flatMap(({ cells }) => cells));
   const draw = (/** @type {Picture} */ { data, model, errors }) => {
-    const masses = model ?? data ?? [];
     const highest = Math.max(...bins.flatMap((bin) => [data?.[bin] ?? 0, model?.[bin] ?? 0]), 1e-9);
     for (const { bin, data: behind, model: front, share } of rows) {
       behind.style.width = `${(100 * (data?.[bin] ?? 0)) / highest}%`;
       front.style.width = `${(100 * (model?.[bin] ?? 0)) / highest}%`;
-      share.textContent = percent(masses[bin]);
+      share.textContent = percent((model ?? data ?? [])[bin]);
       share.title = errors ? `± ${percent(2 * errors[bin])}` : "";
     }
-    const most = rows
-      .slice()
-      .sort((a, b) => masses[b.bin] - masses[a.bin])
-      .slice(0, 3);
-    const words = most.map(({ bin, name }) => `${name} ${percent(masses[bin])}`);
-    element.setAttribute("aria-label", `${column.name}: ${words.join(", ")}`);
   };
   return { element, draw };
 }

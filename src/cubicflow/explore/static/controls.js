@@ -25,16 +25,14 @@ export class Control {
       this.set(menu.value);
       this.changed();
     });
-    const [low, high] = [column.edges[0], column.edges[column.edges.length - 1]];
-    this.low = low;
-    this.high = high;
+    const [low, high] = column.ends;
     this.numbers = [0.5, 0.25, 0.75].map((share) => this.snap(low + share * (high - low))); // the value and both ends
   }
 
   /** Returns the nearest value of a column with steps. @param {number} value */
   snap(value) {
-    const { step } = this.column;
-    return step ? this.low + Math.round((value - this.low) / step) * step : value;
+    const { step, ends } = this.column;
+    return step ? ends[0] + Math.round((value - ends[0]) / step) * step : value;
   }
 
   /** @param {Mode} mode */
@@ -75,8 +73,8 @@ export class Control {
   slider(i, what) {
     const { column, numbers } = this;
     const name = `${what} ${column.name}`;
-    const step = column.step ?? (this.high - this.low) / 400;
-    const bounds = { min: this.low, max: this.high, step, value: numbers[i] };
+    const [min, max] = column.ends;
+    const bounds = { min, max, step: column.step ?? (max - min) / 400, value: numbers[i] };
     const range = make("input", { type: "range", ...bounds, "aria-label": name });
     const mode = column.isDate ? "text" : "decimal";
     const text = make("input", { type: "text", "aria-label": `${name}, as text`, inputmode: mode });
@@ -137,7 +135,8 @@ export class Control {
     if (mode === "is") return { is: spelled(column, this.numbers[0]) };
     if (mode === "missing") return { missing: true };
     if (mode !== "range") return null;
-    const ends = this.numbers.slice(1).sort((a, b) => a - b);
+    const ends = this.numbers.slice(1);
+    if (!column.isCircle) ends.sort((a, b) => a - b); // an arc may cross the seam of a circle
     const [from, to] = ends.map((end) => spelled(column, end));
     return { from, to };
   }

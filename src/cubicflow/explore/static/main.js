@@ -10,7 +10,6 @@ const main = byId("view");
 const links = [...byId("views").querySelectorAll("a")];
 let shown = 0; // the number of the shown view
 let view = /** @type {{leave?: () => void, stays?: boolean}} */ ({}); // what the shown view returned
-let timer = 0;
 
 function drawHead() {
   const { run } = state;
@@ -60,8 +59,6 @@ async function draw(mine) {
 }
 
 async function follow() {
-  window.clearTimeout(timer);
-  timer = window.setTimeout(follow, REFRESH);
   let news = "";
   try {
     const now = await ask("run");
@@ -102,4 +99,4 @@ window.addEventListener("hashchange", () => {
 document.addEventListener(CHANGED, follow);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 await show();
-timer = window.setTimeout(follow, REFRESH); // a stopped run may be resumed, and a finished one fitted again
+window.setInterval(follow, REFRESH); // a stopped run may be resumed, and a finished one fitted again

@@ -1,7 +1,7 @@
 // One of the two pictures of Pairs: points, the density of the model, and the brush.
 
 /** @import { Selection } from "./selection.js" */
-import { range, ticksOf } from "./axis.js";
+import { ticksOf } from "./axis.js";
 import { labels } from "./chart.js";
 import { copy, make } from "./page.js";
 import { ink, pixels, Scatter } from "./scatter.js";
@@ -28,7 +28,7 @@ export class Panel {
     const [x, y] = [selection.columns[selection.x], selection.columns[selection.y]];
     this.density = null;
     [parts.up.textContent, parts.across.textContent] = [y.name, x.name];
-    const ticks = [...labels("across", ticksOf(x, 5), range(x)), ...labels("up", ticksOf(y, 6), range(y))];
+    const ticks = [...labels("across", ticksOf(x, 5), x.ends), ...labels("up", ticksOf(y, 6), y.ends)];
     parts.frame.classList.toggle("with-words", y.isList || y.isDate);
     parts.frame.replaceChildren(scatter.canvas, brush, ...ticks);
     scatter.canvas.setAttribute("aria-label", `${y.name} against ${x.name}, ${this.title}`);

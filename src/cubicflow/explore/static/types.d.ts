@@ -35,7 +35,7 @@ interface Column {
   about: string;
   isList: boolean;
   isDate: boolean;
-  isWhole: boolean;
+  isCircle: boolean;
   hasGaps: boolean;
   isGiven: boolean;
   decimals: number | null;
@@ -45,6 +45,7 @@ interface Column {
   menu: string[];
   words: number;
   edges: number[]; // the edges of the bins of numbers
+  ends: number[]; // of the axis; a word is in the middle of its unit
   usual?: string; // the usual value of a context column
 }
 
@@ -91,10 +92,9 @@ interface Training {
   arrays: Record<string, Shaped>;
 }
 
-type Mean = [mean: number, error: number];
 interface Score {
   verdict: string | null;
-  parts: [name: string, rows: number, model: Mean, independent: Mean | null, gain: Mean | null][];
+  facts: [text: string, mean: number, error: number][];
   warnings: string[];
   judgement: { verdict: string; lines: string[][] } | null;
 }

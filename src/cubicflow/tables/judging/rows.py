@@ -20,7 +20,6 @@ from cubicflow.tables.read.places import open_table
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import Reading
-from cubicflow.tables.run.fitted_rows import fitted_file
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError, some
@@ -151,14 +150,6 @@ def judge_run(
     - Without ``train``, the training rows come from the fitted file if that file still exists unchanged.
     - A conditional model samples with the context of one half of the rows. The other half is held out.
     - If rows with missing values are dropped, samples with missing values are drawn again.
-
-    >>> import tempfile
-    >>> from cubicflow.tables import fit_table
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "t.csv").write_text("a,b\\n" + "".join(f"{i % 7},{i % 5}\\n" for i in range(300)))
-    ...     fitted = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=3, progress=False).fitted
-    ...     judge_run(fitted, open_table(f"{folder}/t.csv")).rows
-    {'real': 30, 'sampled': 30, 'train': 240}
     """
     notes: list[str] = []
     is_source = fitted.is_source(held_out)
@@ -179,7 +170,7 @@ def judge_run(
     source = train
     if train is None:
         with suppress(TableError):
-            source = fitted_file(fitted)
+            source = fitted.reopen()
     if source is None:
         notes.append(f"{NO_TRAIN}, and the fitted file is missing or has changed ({fitted.source})")
     else:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import Floats, family, floats, is_readable, plain_text, shown
+from cubicflow.tables.arrow_types import Floats, amounts, family, floats, is_readable, plain_text, shown
 from cubicflow.tables.table_error import TableError, listed, some
 
 FEWEST_ROWS = 20  # rows; four for each of the five folds of the classifier
@@ -119,9 +119,7 @@ def _numbers(column: str, arrays: Mapping[str, pa.Array], kind: str, *, is_word:
         return [floats(pc.index_in(text, known, skip_nulls=True)) for text in texts]
     found = []
     for name, array in arrays.items():
-        if kind == "date":
-            array = array.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        values = floats(array) + 0.0  # -0.0 becomes 0.0
+        values = amounts(array) + 0.0  # -0.0 becomes 0.0
         if np.isinf(values).any():
             raise TableError(
                 f"{name}: column {column!r} holds {int(np.isinf(values).sum())} infinite values; remove these rows"

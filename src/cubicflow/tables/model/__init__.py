@@ -17,3 +17,10 @@ masses      the spline of a column: densities, masses of intervals and places in
 coder       sets of a column's values as cells
 law         the distribution of a column given earlier columns, for each of N rows
 """
+
+from __future__ import annotations
+
+from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers, first_not_number
+from cubicflow.tables.model.plain_rows import Numbers, PlainRows
+
+__all__ = ["FlowEncoder", "FlowOfNumbers", "Numbers", "PlainRows", "first_not_number"]

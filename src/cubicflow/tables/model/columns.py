@@ -20,10 +20,9 @@ from cubicflow.tables.model.cells import CELL, Cells, NumberCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.rules import described_rules
-from cubicflow.tables.model.table_model import Scored, TableModel
+from cubicflow.tables.model.table_model import Scored, TableModel, checked_scores
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_numbers import checked_scores
 
 if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred
@@ -97,6 +96,13 @@ class ModelOfColumns(TableModel):
     def to_json(self) -> dict[str, Any]:
         return {"columns": self.encoder.to_json()}
 
+    def encoding(self) -> dict[str, Any]:
+        cells, encoder = self.encoder.to_json()["cells"], self.encoder
+        # Rules apply only to columns with probability masses, not to densities.
+        rules = [rule for rule in encoder.rules if encoder.cells[rule.dependent].only_masses(rule.values)]
+        names = [*encoder.order, *(column.name for column in self.schema.context)]
+        return {"cells": {name: cells[name] for name in names}, "rules": [rule.to_json() for rule in rules]}
+
     @classmethod
     def read_encoder(cls, schema: Schema, section: Mapping[str, Any]) -> CellEncoder:
         return CellEncoder.from_json(schema, section["columns"])
@@ -128,6 +134,9 @@ class ModelOfColumns(TableModel):
             baseline[rows], unseen[rows] = encoder.log_independent(cells), kinds < 0
         log_p = checked_scores(terms.sum(axis=1))
         return Scored(log_p, terms, baseline if encoder.has_dependence else None, unseen)
+
+    def conditionals(self, numbers: Numbers) -> Floats | None:
+        return self.score(numbers).terms
 
 
 def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: Mapping[str, Any]) -> ColumnsModel:

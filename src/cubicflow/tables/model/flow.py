@@ -25,20 +25,20 @@ from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
 from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.model.cells import find_atoms
 from cubicflow.tables.model.independent import IndependentColumns
 from cubicflow.tables.model.plain_rows import Numbers, plain_numbers
-from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel
+from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel, check_drawn, checked_scores
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.usable_numbers import check_drawn, checked_scores
 
 if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred
 
 ROWS_AT_ONCE = 1 << 12
+POINTS = 257  # grid points for the integral over a column
+RANGE_ROWS = 1 << 12  # drawn rows that the range of such an integral is found from
 OFFSETS = 16  # offsets of a row over which its probability is averaged
 TRIES = 32  # permutations compared for each column
 MARGINAL_ROWS = 10_000  # training rows that the marginals are learned from
@@ -132,7 +132,7 @@ def _features(column: Column, y: Floats) -> Floats:
     if column.is_list:
         return np.eye(len(column.labels))[y.astype(np.int64)]
     middle = y + 0.5 * column.counts_mass
-    if isinstance(column, CircularColumn):
+    if column.turn is not None:
         low, high = column.turn
         angle = 2 * np.pi * (middle - low) / (high - low)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -210,6 +210,21 @@ class FlowOfNumbers(TableModel):
         known = self.encoder.independent
         return {} if known is None else {"marginals": known.to_json()}
 
+    def conditionals(self, numbers: Numbers) -> Floats | None:
+        """The integrals over a column run over the range of drawn rows, and half as far again on both sides."""
+        if self.encoder.noise_features or numbers.context is not None:
+            return None
+        drawn = self.network.sample(RANGE_ROWS, seed=0)
+        low, high = float(drawn.min()), float(drawn.max())
+        beyond = 0.0 if low >= 0 and high <= 1 else 0.5 * (high - low)
+        found = column_densities(self.network, self.encoder.inputs(numbers.y), (low - beyond, high + beyond))
+        slopes = [map.forward(numbers.y[:, i])[1] for i, map in enumerate(self.encoder.maps)]
+        return found + np.stack(slopes, axis=1)
+
+    def encoding(self) -> dict[str, Any]:
+        features = self.encoder.noise_features
+        return {"offsets": offsets(features).tolist()} if features else {}
+
     @classmethod
     def read_encoder(cls, schema: Schema, section: Mapping[str, Any]) -> FlowEncoder:
         if (odd := first_not_number(schema.model)) is not None:
@@ -260,6 +275,31 @@ def evenly_spaced(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 
 
 # --- scores ---
+
+
+@torch.no_grad()
+def column_densities(flow: Flow | Mixture, x: Floats, ends: tuple[float, float]) -> Floats:
+    """Return log p(x_i | all other features) for rows (N, D), by the trapezoidal rule between two ends: (N, D).
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(2, num_layers=1, hidden_features=8)
+    >>> x = np.array([[0.5, -0.25]])
+    >>> bool(np.isfinite(column_densities(flow, x, (-9.0, 9.0))).all())
+    True
+    """
+    rows = flow_tensor(flow, x)
+    grid = torch.linspace(*ends, POINTS, dtype=rows.dtype, device=rows.device)
+    weights = torch.full((POINTS,), float(grid[1] - grid[0]), dtype=torch.float64, device=rows.device)
+    weights[[0, -1]] /= 2
+    log_p = flow.log_prob(rows)
+    found = np.empty(x.shape)
+    for i in range(x.shape[1]):
+        moved = rows.repeat_interleave(POINTS, 0)
+        moved[:, i] = grid.repeat(len(rows))
+        values = flow.log_prob(moved, batch_size=1 << 13).reshape(len(rows), POINTS).double()
+        total = torch.logsumexp(values + weights.log(), dim=1)
+        found[:, i] = (log_p.double() - total).cpu().numpy()
+    return found
 
 
 @torch.no_grad()

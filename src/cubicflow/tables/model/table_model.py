@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
@@ -146,6 +146,11 @@ class TableModel(ABC):
         missing. Raises TableError if a score is not a number.
         """
 
+    @abstractmethod
+    def conditionals(self, numbers: Numbers) -> Floats | None:
+        """Return log p of every value, (N, D) in the model's order: given the values before it, or for a flow, given
+        all other values; None if it is not known."""
+
     def draw(self, n: int, context: Floats | None, generator: torch.Generator, temperature: float = 1.0) -> Floats:
         """Draw rows as plain numbers (n, D); codes are not rounded. A model with laws is drawn column by column, by
         :mod:`cubicflow.tables.query.walk`."""
@@ -162,6 +167,10 @@ class TableModel(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the model's own entries of the table section of a config: all but the schema and the weights."""
 
+    @abstractmethod
+    def encoding(self) -> dict[str, Any]:
+        """Return what a program in another language needs beside the columns to compute the network's inputs."""
+
     @classmethod
     @abstractmethod
     def read_encoder(cls, schema: Schema, section: Mapping[str, Any]) -> Encoder:
@@ -170,3 +179,33 @@ class TableModel(ABC):
     def resumed(self, before: Mapping[str, Any]) -> Self:  # noqa: ARG002 - for a flow
         """Return the model for a resumed run, given the run's table section."""
         return self
+
+
+# --- checks: finite weights that are far too large can give NaN and inf ---
+
+
+def checked_scores(scores: Floats) -> Floats:
+    """Return log likelihoods (N,) unchanged. Raises TableError for NaN and inf; -inf is allowed, for a row of
+    probability 0.
+
+    >>> checked_scores(np.array([-1.0, -np.inf])).tolist()
+    [-1.0, -inf]
+    """
+    if bad := int((np.isnan(scores) | np.isposinf(scores)).sum()):
+        raise TableError(
+            f"the log likelihood of {bad:,} of {len(scores):,} rows is not a number: the rows hold values far beyond "
+            "the fitted values, or the weights of the model are too large; remove such rows, or fit again"
+        )
+    return scores
+
+
+def check_drawn(*drawn: Tensor) -> None:
+    """Raise TableError unless all numbers are finite.
+
+    >>> check_drawn(torch.tensor([0.5, torch.nan]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    cubicflow.tables.table_error.TableError: the samples of this run are not finite: ...
+    """
+    if not all(bool(torch.isfinite(numbers).all()) for numbers in drawn):
+        raise TableError("the samples of this run are not finite: its weights are too large; fit the model again")

@@ -16,19 +16,25 @@ sample          rows that meet a question, keep constraints, or are drawn for gi
 
 from __future__ import annotations
 
+from cubicflow.tables.axes import DAY, Axis, axis_of
 from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.conditions import Given, second_condition
 from cubicflow.tables.query.filled_table import FILLED, FilledTable, names_of_draws
 from cubicflow.tables.query.pool import Pool
+from cubicflow.tables.query.strategies import meeting
 
 __all__ = [
+    "DAY",
     "FILLED",
+    "Axis",
     "FilledTable",
     "Given",
     "Marginals",
     "Pool",
+    "axis_of",
     "marginals",
     "marginals_of_rows",
+    "meeting",
     "names_of_draws",
     "second_condition",
 ]

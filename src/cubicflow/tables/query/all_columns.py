@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import QUANTILES, Axis
@@ -23,6 +24,7 @@ from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, DrawParticles, Enumerate, ask, probability_of, rejected
 from cubicflow.tables.query.walk import Walk, resample
+from cubicflow.tables.table_error import TableError
 
 ENOUGH = 500.0  # effective rows that an answer should have
 MOST_PATHS = 1 << 11  # largest number of paths that are enumerated
@@ -91,12 +93,16 @@ def marginals(
             raise question.impossible()
         found = [counted(axes[i], *begun.column(i), begun.exact_error) for i in range(begun.stop)]
         found += _drawn_on(walk, axes, begun, generator)
-        probability = probability_of(question, begun, _kept(question, pool))
+        probability = probability_of(question, begun, lambda each: _kept(each, pool))
     return Marginals([found[i] for i in np.argsort(walk.places)], *probability, question.has_density)
 
 
-def marginals_of_rows(rows: Begun, axes: Sequence[Axis]) -> Marginals:
-    """Return the distributions of all columns among the rows of a sample that meet conditions."""
+def marginals_of_rows(y: Floats, meets: NDArray[np.bool_], axes: Sequence[Axis]) -> Marginals:
+    """Return the distributions of all columns among the rows (N, D) of a sample that meet conditions. Raises TableError
+    if there are none."""
+    if not meets.any():
+        raise TableError(f"none of {len(y):,} drawn rows meets these conditions; widen the conditions")
+    rows = rejected(y, {}, meets)
     found = [counted(axis, *rows.column(i)) for i, axis in enumerate(axes)]
     share = math.exp(rows.log_probability)
     return Marginals(found, share, share * rows.relative_error)
@@ -179,12 +185,10 @@ def _of_pool(question: Question, axes: Sequence[Axis], pool: Pool) -> list[Margi
     return found
 
 
-def _kept(question: Question, pool: Pool) -> Begun | None:
-    """Return rows that keep the constraints; None without constraints."""
-    if not question.walk.checks:
-        return None
-    kept = question.unconditioned()
-    if (exact := Enumerate(MOST_PATHS).paths(kept, kept.walk.last + 1)) is not None:
+def _kept(question: Question, pool: Pool) -> Begun:
+    """Return rows that keep the constraints of a question without conditions."""
+    walk = question.walk
+    if (exact := Enumerate(MOST_PATHS).paths(question, walk.last + 1)) is not None:
         return exact
     y = pool.y[:FIRST_ROWS]
-    return rejected(y, {}, kept.walk.keeps(y))
+    return rejected(y, {}, walk.keeps(y))

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.cells import NumberCells
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
@@ -123,8 +122,8 @@ class Conditional:
         found = ask(question, USUAL, stop, size, generator)
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
         self._known = Enumerate().probability(question) or found
-        kept = weighed(question.unconditioned(), size, generator) if walk.checks else None
-        self.probability, self.probability_error = probability_of(question, self._known, kept)
+        known = probability_of(question, self._known, lambda each: weighed(each, size, generator))
+        self.probability, self.probability_error = known
         self._means = Means(found.particles.log_weight, found.exact_error)
         if self._is_mixture:
             self._law = walk.law(self._i, found.particles)
@@ -219,7 +218,7 @@ class Conditional:
     def _listed(self) -> Floats:
         """Return the default values of :meth:`masses` as plain numbers."""
         gap = [math.nan] if self._cells.gaps else []
-        if isinstance(self._column, Levelled):
+        if self._column.is_list:
             return np.array([*map(float, range(len(self._column.levels))), *gap])
         if self._is_mixture:
             if self._cells_are_points or getattr(self._cells, "listed", False):
@@ -242,7 +241,7 @@ class Conditional:
         return found
 
     def _check_ordered(self) -> None:
-        if isinstance(self._column, Levelled):
+        if self._column.is_list:
             raise TableError(f"column {self.column!r} is a list of values; use masses()")
 
     def _quantiles(self, levels: Floats) -> Floats:
@@ -304,8 +303,7 @@ def probability_given(question: Question, size: float, generator: torch.Generato
     """Return the probability that a row which keeps the constraints meets the conditions, and its standard error."""
     size = _checked_size(size)
     found = weighed(question, size, generator)
-    kept = weighed(question.unconditioned(), size, generator) if question.walk.checks else None
-    value, error = probability_of(question, found, kept)
+    value, error = probability_of(question, found, lambda each: weighed(each, size, generator))
     return Estimates(np.array(value), np.array(error))
 
 

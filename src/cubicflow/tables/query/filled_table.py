@@ -60,6 +60,8 @@ class FilledTable:
                 f"{self.table.name}: the table has a column {FILLED!r}, but the output needs that name for the list of "
                 "filled cells; rename the column"
             )
+        schema = self.fitted.schema
+        self._columns = {column.name: column for column in (*schema.model, *schema.of_role("constant"))}
         self._read = self.table.spooled(self.table.names)
         self._entropy = fresh_seed() if self.seed is None else self.seed
         try:
@@ -67,12 +69,20 @@ class FilledTable:
         except TableError as error:
             raise error.about(self.table.name) from None
 
+    def lines(self) -> list[str]:
+        """Return what was filled, and what was not, in words."""
+        filled, left = (", ".join(f"{n:,} in {name!r}" for name, n in c.items()) for c in (self.counts, self.left))
+        lines = [f"filled {sum(self.counts.values()):,} missing values{f' ({filled})' if filled else ''}"]
+        if left:
+            lines.append(f"note: missing values of columns that are not modelled were not filled: {left}")
+        return lines
+
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
         model = self.fitted.model.laws()
         device = model.network.positions.device
         numbers = model.encoder.read(batch)
-        self._count(batch, numbers.y)
+        self._count(batch)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
         # one seed for the whole table, a separate stream for each batch
         generator = torch.Generator(device).manual_seed(derive_seed(self._entropy, piece) >> 1)
@@ -81,16 +91,10 @@ class FilledTable:
         how["constraints"] = self.fitted.constraints
         return rows, fill_gaps(model, numbers.y[rows], context, generator, **how)
 
-    def _count(self, batch: pa.RecordBatch, y: Floats) -> None:
-        gaps = np.isnan(y).sum(axis=0).tolist()
-        filled = {column.name: count for column, count in zip(self.fitted.schema.model, gaps, strict=True) if count}
+    def _count(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
-            known = name in filled or any(c.name == name for c in self.fitted.schema.of_role("constant"))
-            if missing and known:
-                self.counts[name] += missing
-            elif missing:
-                self.left[name] += missing
+            if missing := int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0):
+                (self.counts if name in self._columns else self.left)[name] += missing
 
     def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the table, with missing values filled by one draw. An empty table yields one empty
@@ -109,19 +113,16 @@ class FilledTable:
     def _with(self, batch: pa.RecordBatch, rows: Any, y: Floats) -> pa.RecordBatch:
         typed = [self._typed(name, batch.column(name)) for name in batch.schema.names]
         names = np.full(len(batch), "", dtype=object)
-        columns = {c.name: (i, c) for i, c in enumerate(self.fitted.schema.model)}
-        constants = {c.name: c for c in self.fitted.schema.of_role("constant")}
+        places = {column.name: i for i, column in enumerate(self.fitted.schema.model)}
         for j, name in enumerate(batch.schema.names):
             gap = pc.is_null(typed[j], nan_is_null=True).to_numpy(zero_copy_only=False)
-            if not gap.any() or (name not in columns and name not in constants):
+            if not gap.any() or name not in self._columns:
                 continue
-            if name in constants:
-                values = constants[name].decode(np.zeros(len(batch)))
-            else:
-                i, column = columns[name]
-                numbers = np.full(len(batch), np.nan)
-                numbers[rows] = y[:, i]
-                values = with_gaps(column, numbers)
+            numbers = np.zeros(len(batch))  # a constant has the number 0
+            if name in places:
+                numbers[:] = np.nan
+                numbers[rows] = y[:, places[name]]
+            values = with_gaps(self._columns[name], numbers)
             typed[j] = pc.if_else(pa.array(gap), _cast(values, typed[j].type), typed[j])
             names[gap] = [f"{before},{name}" if before else name for before in names[gap]]
         arrays = [*typed, pa.array(names, type=pa.string())]

@@ -16,8 +16,8 @@ import numpy as np
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.query.condition_sets import check_constant, set_of
-from cubicflow.tables.query.conditions import Condition, Given, column_of, context_values, read_conditions, texts_of
+from cubicflow.tables.query.condition_sets import sets_of
+from cubicflow.tables.query.conditions import Condition, Given, context_values, read_conditions, texts_of
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.walk import Walk
@@ -48,7 +48,10 @@ class Question:
         self.conditions = read_conditions(given, encoder.schema)
         self.context_values = context_values(self.conditions, encoder.schema)
         context, _ = encoder.context_from(self.context_values, 1)
-        sets = _with_determinants(encoder, _sets(encoder, self.conditions, complete=complete), self.conditions)
+        gaps = [name for name, cells in encoder.cells.items() if cells.gaps]
+        named = sets_of(self.conditions, encoder.schema, gaps, complete=complete)
+        sets = {encoder.order.index(name): each for name, each in named.items()}
+        sets = _with_determinants(encoder, sets, self.conditions)
         one = None if context is None else context[0]
         self.walk = Walk(model, sets, one, present=complete, constraints=constraints)
         for i in self.walk.sets:
@@ -105,30 +108,6 @@ class Question:
         """Return the error for a question that no row of a sample meets."""
         also = " and keeps the constraints of the fit" if self.constraints else ""
         return TableError(f"none of the drawn rows meets these conditions{also}; widen the conditions")
-
-
-def _sets(encoder: CellEncoder, conditions: Sequence[Condition], *, complete: bool) -> dict[int, Set]:
-    """Return the set of allowed values of each conditioned column, by the column's index in the model's order.
-
-    If ``complete``, no set has the missing value.
-    """
-    sets: dict[str, Set] = {}
-    for condition in conditions:
-        column = column_of(encoder.schema, condition)
-        if column.role == "constant":
-            check_constant(condition, column)
-        if column.role != "model":
-            continue
-        new = set_of(condition, column, gaps=encoder.cells[column.name].gaps)
-        new = sets.get(column.name, Set.everything(gap=not complete)) & new
-        if new.is_empty:
-            about = [each for each in conditions if each.column == column.name]
-            raise TableError(
-                f"{texts_of(about)} contradict one another: no value of column {column.name!r} meets all of them; "
-                "leave one out"
-            )
-        sets[column.name] = new
-    return {encoder.order.index(name): each for name, each in sets.items()}
 
 
 def _with_determinants(encoder: CellEncoder, sets: dict[int, Set], conditions: Sequence[Condition]) -> dict[int, Set]:

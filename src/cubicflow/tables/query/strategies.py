@@ -29,9 +29,12 @@ import torch
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.query.condition_sets import sets_of
+from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
+from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.sets import Flags, Set
 from cubicflow.tables.table_error import TableError
 
@@ -322,6 +325,19 @@ def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> B
     return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
 
 
+def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
+    """Return which rows (N, D) of a sample from a flow meet conditions on modelled columns."""
+    within = sets_of(read_conditions(given, schema), schema, (), complete=True)  # a flow has no missing values
+    meets = np.ones(len(y), np.bool_)
+    for i, column in enumerate(schema.model):
+        if column.name not in within:
+            continue
+        if within[column.name].only is not None and not column.counts_mass:
+            raise TableError(f"a single value has probability 0 under a flow; give column {column.name!r} a range")
+        meets &= within[column.name].contains(y[:, i])
+    return meets
+
+
 # --- the probability of a question ---
 
 USUAL: tuple[Strategy, ...] = (Enumerate(), DrawParticles())
@@ -333,18 +349,21 @@ def weighed(question: Question, size: float, generator: torch.Generator) -> Begu
     return ask(question, USUAL, question.walk.last + 1, size, generator) if found is None else found
 
 
-def probability_of(question: Question, found: Begun, kept: Begun | None) -> tuple[float, float]:
+def probability_of(question: Question, found: Begun, weigh: Callable[[Question], Begun]) -> tuple[float, float]:
     """Return the probability that a row which keeps the constraints meets the conditions, and its standard error.
 
-    ``found`` has the weights of conditions and constraints together, ``kept`` those of the constraints alone, None
-    without constraints. Both are estimated separately, so their relative errors are independent.
+    ``found`` has the weights of conditions and constraints together. ``weigh`` returns those of the constraints alone.
+    Both are estimated separately, so their relative errors are independent.
     """
+    log_kept, error = 0.0, found.relative_error
     if not question.walk.sets:
         return 1.0, 0.0
-    log_kept, error_kept = (0.0, 0.0) if kept is None else (kept.log_probability, kept.relative_error)
+    if question.walk.checks:
+        kept = weigh(question.unconditioned())
+        log_kept, error = kept.log_probability, math.hypot(error, kept.relative_error)
     if log_kept == -math.inf:
         raise question.unconditioned().impossible()
     value = math.exp(found.log_probability - log_kept)
     if not question.has_density:
         value = min(value, 1.0)  # a ratio of two estimates can exceed 1
-    return value, value * math.hypot(found.relative_error, error_kept)
+    return value, value * error

@@ -30,10 +30,10 @@ from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.network import Beginnings
+from cubicflow.tables.model.table_model import check_drawn
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import Check, checks_of, computed_columns
 from cubicflow.tables.schema.sets import Set
-from cubicflow.tables.usable_numbers import check_drawn
 
 
 class Tilt(NamedTuple):

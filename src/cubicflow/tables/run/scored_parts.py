@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.fitted import FittedTable, Scores
 from cubicflow.tables.read.table import Table, in_memory
-from cubicflow.tables.run.verdict import Score, ScoreOfRows, Used, score_lines, score_warnings
+from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
 from cubicflow.tables.schema.split import PARTS, RowSample
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 
@@ -88,17 +88,6 @@ def score_parts(
     """Score a table, and each part of its split.
 
     ``missing`` says how to handle rows that lack a value, and ``unseen`` how to handle values that no training row had.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cubicflow.tables import fit_table, open_table
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rows = "".join(f"{i % 7},{i / 8}\\n" for i in range(100))
-    ...     _ = Path(folder, "t.csv").write_text("day,hours\\n" + rows)
-    ...     result = fit_table(f"{folder}/t.csv", f"{folder}/run", steps=5, progress=False)
-    ...     scored = score_parts(result.fitted, open_table(f"{folder}/t.csv"))
-    >>> scored.whole.model.rows, str(scored.parts["test"].model) == str(result.test), str(scored.used)
-    (100, True, 'all 100 rows are used, 200 values')
     """
     sums = ScoreSums()
     for scores in fitted.score_table(table, missing, weights=True, independent=True, unseen=unseen):

@@ -27,6 +27,15 @@ MOST_PHRASES = 4  # differences named in a message
 # --- resumed runs ---
 
 
+def model_of(run: Path) -> str | None:
+    """Return the name of the model of a run; None if there is no run, or none of a table."""
+    try:
+        section = read_config(run).get(SECTION)
+    except FlowFileError:
+        return None
+    return ("columns" if "columns" in section else "flow") if isinstance(section, dict) else None
+
+
 def check_same_table(run: Path, now: dict[str, Any]) -> dict[str, Any] | None:
     """Raise RunFolderError if a run was started with another table than ``now``, the table section of a config.
 

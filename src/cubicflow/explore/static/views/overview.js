@@ -65,26 +65,22 @@ function describe(column, model, median, ofData) {
 
 /** @param {Run} run */
 async function drawScore({ kind, name, source }) {
-  const { verdict, parts, warnings, judgement } = await kept("score");
+  const { verdict, facts, warnings, judgement } = await kept("score");
   /** @type {Node[]} */
   const found = [make("p", { text: verdict ?? "There are no held-out rows to score." })];
-  const [test, train] = ["test", "train"].map((wanted) => parts.find((part) => part[0] === wanted));
-  const facts = { "test rows, by the model": test?.[2], "test rows, by independent columns": test?.[3] };
-  Object.assign(facts, { "gain per row": test?.[4], "training rows, by the model": test && train?.[2] });
-  const cells = Object.entries(facts).flatMap(([text, mean]) => (mean ? fact(text, mean[0], mean[1]) : []));
-  found.push(make("dl", { class: "facts" }, ...cells));
+  found.push(make("dl", { class: "facts" }, ...facts.map((one) => fact(...one))));
   found.push(...warnings.map((text) => make("p", { class: "note", text: sentence(text) })));
   if (judgement) {
     const lines = table("the judgement", ["", "samples", "real rows"], judgement.lines, "wide");
     found.push(make("p", { text: judgement.verdict }), lines.element);
   } else if (kind === "columns" || kind === "flow") {
-    const command = `cubicflow judge ${name} ${source}`;
-    const text = `Can a classifier tell samples from real rows? Run: ${command}. Its verdict is then shown here.`;
-    found.push(quiet(text));
+    const command = `Run: cubicflow judge ${name} ${source}`;
+    found.push(quiet(`Can a classifier tell samples from real rows? ${command}. Its verdict is then shown here.`));
   }
   return found;
 }
 
+/** @param {string} text @param {number} mean @param {number} error */
 function fact(text, mean, error) {
   const value = make("dd", {}, number(mean), make("span", { class: "small", text: ` ± ${number(error, 2)} nats` }));
   return make("div", {}, make("dt", { text }), value);
@@ -93,8 +89,8 @@ function fact(text, mean, error) {
 async function drawTraining() {
   const { curves: names, arrays } = await kept("training");
   if (!names.length) return [make("p", { class: "quiet", text: "This run has no training metrics." })];
-  const line = ([name, label]) => ({ x: arrays[`${name}_steps`], y: arrays[name], kind: KINDS[name], label });
-  const lines = names.map(line);
+  const curve = ([name, label]) => ({ x: arrays[`${name}_steps`], y: arrays[name], kind: KINDS[name], label });
+  const lines = names.map(curve);
   const losses = lines.flatMap((line) => [...line.y]).sort((a, b) => a - b);
   const [low, high] = [losses[0], losses[Math.floor(0.94 * (losses.length - 1))]]; // the first losses are left out
   const margin = 0.06 * (high - low) || 1;

@@ -1,7 +1,7 @@
 // Rows: drop a file or paste rows. Each row gets its score, its percentile, and the columns that make it unlikely.
 
-import { kept, post } from "../answers.js";
-import { copy, failed, loading, make, number, quiet, table, whole } from "../page.js";
+import { kept, post, rowOf } from "../answers.js";
+import { card, copy, failed, loading, make, number, quiet, table, whole } from "../page.js";
 
 const ODD = 2.5; // percentile of a value that is marked
 const NO_PARTS =
@@ -35,7 +35,7 @@ export async function draw(page) {
 /** @param {ScoredRows} found */
 function shown(found) {
   const { arrays, cells, columns, rows } = found;
-  const { content, title, summary, side, why } = copy("scored");
+  const { content, title, summary, side } = copy("scored");
   const lines = found.shown.map((row, place) => {
     const [score, percentile] = [arrays.scores[row], arrays.percentiles[row]];
     const isWhole = !Number.isNaN(score);
@@ -50,13 +50,13 @@ function shown(found) {
     line.cells[1].title = String(arrays.scores[row]); // all digits
     const choose = () => {
       for (const other of scored.rows) other.classList.toggle("chosen", other === line);
-      why.replaceChildren(...explanation(found, place));
+      side.replaceChildren(scored.element, explanation(found, place));
     };
     for (const event of ["click", "focus"]) line.addEventListener(event, choose);
   });
   title.textContent = `${whole(rows)} ${rows === 1 ? "row" : "rows"}`;
   summary.textContent = inWords(found);
-  side.prepend(scored.element);
+  side.append(scored.element);
   scored.rows[0]?.click();
   return [content];
 }
@@ -77,12 +77,11 @@ const shortened = (percentile) => percentile.toFixed(percentile < 10 ? 1 : 0);
 /** Returns the log probabilities of the columns of a row, the least likely first.
  * @param {ScoredRows} found @param {number} place */
 function explanation({ arrays, explained, shown: numbers, reference, way }, place) {
-  const { conditionals, ranks } = arrays;
-  const first = place * explained.length;
+  const title = `Row ${numbers[place] + 1}`;
   const about = make("span", { class: "quiet small", text: "log p of each column" });
-  const head = make("header", {}, make("h3", { text: `Row ${numbers[place] + 1}` }), about);
-  if (!conditionals || Number.isNaN(conditionals[first])) return [head, quiet(NO_PARTS)];
-  const parts = explained.map((name, i) => ({ name, value: conditionals[first + i], rank: ranks?.[first + i] }));
+  const [values, ranks] = [arrays.conditionals, arrays.ranks].map((all) => all && rowOf(all, place));
+  if (!values || Number.isNaN(values[0])) return card(title, about, quiet(NO_PARTS));
+  const parts = explained.map((name, i) => ({ name, value: values[i], rank: ranks?.[i] }));
   parts.sort((a, b) => (a.rank ?? 0) - (b.rank ?? 0) || a.value - b.value);
   const low = Math.min(...parts.map((part) => part.value).filter(Number.isFinite), -1);
   const bars = parts.flatMap(({ name, value, rank }) => {
@@ -95,5 +94,5 @@ function explanation({ arrays, explained, shown: numbers, reference, way }, plac
   const given = way === "before" ? "given the columns before it" : "given all other columns";
   const ranked = `The last number is the percentile of the value in that column among ${reference}.`;
   const sum = ranks ? `exact, ${given}; their sum is the score. ${ranked}` : `by quadrature, ${given}.`;
-  return [head, make("div", { class: "why" }, ...bars), quiet(`Each value is ${sum}`)];
+  return card(title, about, make("div", { class: "why" }, ...bars), quiet(`Each value is ${sum}`));
 }

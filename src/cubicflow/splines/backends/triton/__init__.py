@@ -22,6 +22,7 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,3 +87,14 @@ def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
 evaluate = differentiable(
     "triton", lambda *call: _kernels().forward(*call), lambda *call: _kernels().backward(*call), ("CPU", "CUDA")
 )
+
+
+def forward_of_slice(*call: Any) -> None:
+    """Evaluate splines on a slice of every row; see ``launch.py``. Autograd does not see it."""
+    _kernels().forward_of_slice(*call)
+
+
+def backward_of_slice(*call: Any) -> Tensor:
+    """Compute the gradients of :func:`forward_of_slice`; see ``launch.py``."""
+    grad_params: Tensor = _kernels().backward_of_slice(*call)
+    return grad_params

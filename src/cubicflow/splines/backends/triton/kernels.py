@@ -17,7 +17,7 @@ import triton.language as tl
 from cubicflow.splines.backends.triton import quadratic_bins, softmax_bins
 from cubicflow.splines.backends.triton.bin import evaluate, evaluate_backward, locate_ends
 from cubicflow.splines.backends.triton.columns import load_columns
-from cubicflow.splines.backends.triton.places import place_elements, place_params
+from cubicflow.splines.backends.triton.places import place_elements, place_params, place_values
 from cubicflow.splines.backends.triton.unit import QUADRATIC
 
 # The integers stay run-time values, so that a batch of another size runs the same kernel.
@@ -48,20 +48,22 @@ def spline_forward(
     STRIDE_X: tl.constexpr, DIMS: tl.constexpr, ACCESS: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     K: tl.constexpr, COUNT: tl.constexpr, FLOOR_SOURCE: tl.constexpr, FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr, DOMAIN: tl.constexpr, SLOPES: tl.constexpr, STEPS: tl.constexpr,
+    WIDTH: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
     sizes = (count, splines, size_1, size_2)
     strides = (stride_0, stride_1, stride_2, stride_k)
     element, exists = place_elements(sizes, strides, DIMS, BLOCK)
     params = place_params(params_ptr, element, sizes, strides, DIMS, COUNT, ACCESS, BLOCK)
-    x = tl.load(x_ptr + element * STRIDE_X)
+    place, _ = place_values(element, WIDTH, ROW, STEP, OFFSET)
+    x = tl.load(x_ptr + place * STRIDE_X)
     columns = load_columns(params, COUNT, ACCESS, BLOCK) if CHUNK == 0 else ()
     ends = locate_ends(x, DOMAIN)
     bin, source, target, logits, _ = locate(
         ends[0], ends[2], params, columns, chunks, K, FLOOR_SOURCE, FLOOR_TARGET, INVERSE, SLOPES, CHUNK, ACCESS, BLOCK
     )
     y, log_slope = evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS)
-    tl.store(y_ptr + element, y, mask=exists)
-    tl.store(log_slope_ptr + element, log_slope, mask=exists)
+    tl.store(y_ptr + place, y, mask=exists)
+    tl.store(log_slope_ptr + place, log_slope, mask=exists)
 
 
 @triton.jit(do_not_specialize=BACKWARD_INTEGERS)
@@ -72,16 +74,18 @@ def spline_backward(
     DIMS: tl.constexpr, ACCESS: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     K: tl.constexpr, COUNT: tl.constexpr, FLOOR_SOURCE: tl.constexpr, FLOOR_TARGET: tl.constexpr,
     INVERSE: tl.constexpr, DOMAIN: tl.constexpr, SLOPES: tl.constexpr, STEPS: tl.constexpr,
+    WIDTH: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr, OFFSET: tl.constexpr,
 ):  # fmt: skip
     sizes = (count, splines, size_1, size_2)
     strides = (stride_0, stride_1, stride_2, stride_k)
     out_strides = (out_0, out_1, out_2, out_k)
     element, exists = place_elements(sizes, out_strides, DIMS, BLOCK)
     params = place_params(params_ptr, element, sizes, strides, DIMS, COUNT, ACCESS, BLOCK)
-    x = tl.load(x_ptr + element * STRIDE_X)
+    place, sum_of_slopes = place_values(element, WIDTH, ROW, STEP, OFFSET)
+    x = tl.load(x_ptr + place * STRIDE_X)
     columns = load_columns(params, COUNT, ACCESS, BLOCK) if CHUNK == 0 else ()
-    grad_y = tl.load(grad_y_ptr + element * STRIDE_GRAD_Y, mask=exists, other=0.0)
-    grad_log_slope = tl.load(grad_log_slope_ptr + element * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
+    grad_y = tl.load(grad_y_ptr + place * STRIDE_GRAD_Y, mask=exists, other=0.0)
+    grad_log_slope = tl.load(grad_log_slope_ptr + sum_of_slopes * STRIDE_GRAD_LOG_SLOPE, mask=exists, other=0.0)
     ends = locate_ends(x, DOMAIN)
     flipped = ends[2]
     bin, source, target, logits, saved = locate(
@@ -91,7 +95,7 @@ def spline_backward(
         x, ends, bin, source, target, logits, grad_y, grad_log_slope, K, INVERSE, DOMAIN, SLOPES, STEPS
     )
     grads = (grad_source, grad_target, grad_logits)
-    tl.store(grad_x_ptr + element, grad_x, mask=exists)
+    tl.store(grad_x_ptr + place, grad_x, mask=exists)
     out = (grad_params_ptr, element, sizes, out_strides)
     if SLOPES == QUADRATIC:
         quadratic_bins.store_grads(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import triton
@@ -24,6 +24,19 @@ from cubicflow.splines.spec import SplineSpec
 INTERPRETED = not isinstance(kernels.spline_forward, triton.JITFunction)
 
 _NEWTON_STEPS = {torch.float32: FLOAT32_NEWTON_STEPS, torch.float64: NEWTON_STEPS}
+
+
+class RowSlice(NamedTuple):
+    """A slice of every row: ``WIDTH`` numbers of a row of ``ROW`` contiguous ones, from ``OFFSET`` on, ``STEP`` apart.
+    The names are those of the kernels' arguments."""
+
+    WIDTH: int
+    ROW: int
+    STEP: int
+    OFFSET: int
+
+
+EVERYTHING = RowSlice(0, 0, 0, 0)
 
 
 class Tuning(NamedTuple):
@@ -93,6 +106,37 @@ def backward(
     return grad_x, grad_params
 
 
+def forward_of_slice(x: Tensor, params: Tensor, spec: SplineSpec, part: slice, y: Tensor, log_slope: Tensor) -> None:
+    """Write the results of a slice of the columns of x, (N, D), into the same slice of y and log_slope. All three are
+    contiguous. There is a spline for each element of the slice, (N, n, P), or one for each of its columns, (n, P)."""
+    shape, place = _row_slice(x, part)
+    plan = _plan(spec, x.dtype, shape, params.shape, params.stride(), None, DEFAULT, place)
+    _launch(cast("Plan", plan), (x, params, y, log_slope), (1,))  # two axes always have a plan
+
+
+def backward_of_slice(
+    x: Tensor, params: Tensor, spec: SplineSpec, part: slice, grad_y: Tensor, grad_log_det: Tensor, grad_x: Tensor
+) -> Tensor:
+    """Write the gradient of a slice of x, and return that of the params. ``grad_log_det``, (N,), is the gradient of the
+    sum of a row's log-slopes."""
+    shape, place = _row_slice(x, part)
+    grad_params = torch.empty_like(params)
+    strides = params.stride(), grad_params.stride()
+    plan = cast("Plan", _plan(spec, x.dtype, shape, params.shape, *strides, DEFAULT, place))
+    grad_y, stride_grad_y = _with_one_stride(grad_y)
+    grad_log_det, stride_grad_log_det = _with_one_stride(grad_log_det)
+    out = params.new_empty(plan.sums) if plan.sums else grad_params
+    _launch(plan, (x, params, grad_y, grad_log_det, grad_x, out), (1, stride_grad_y, stride_grad_log_det))
+    return out.sum(0).view(params.shape) if plan.sums else grad_params
+
+
+def _row_slice(x: Tensor, part: slice) -> tuple[tuple[int, int], RowSlice]:
+    """Return the shape of the slice, and its place in the rows."""
+    start, stop, step = part.indices(x.shape[1])
+    width = len(range(start, stop, step))
+    return (len(x), width), RowSlice(width, x.shape[1], step, start)
+
+
 def _empty_contiguous(x: Tensor) -> Tensor:
     """Return an uninitialised contiguous tensor like x."""
     return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
@@ -148,10 +192,12 @@ def _plan(
     strides: tuple[int, ...],
     grad_strides: tuple[int, ...] | None,
     tuning: Tuning,
+    part: RowSlice = EVERYTHING,
 ) -> Plan | None:
     """Return the plan of a launch, or None if params have more separate axes than the kernels support.
 
-    ``grad_strides`` are the strides of the gradient of params, or None for a forward.
+    ``grad_strides`` are the strides of the gradient of params, or None for a forward. ``part`` is the slice of rows
+    that has this shape.
     """
     if math.prod(shape) >= 2**31:
         raise RuntimeError(f"the Triton kernels take fewer than 2^31 elements, got {math.prod(shape)}; split the batch")
@@ -187,6 +233,7 @@ def _plan(
         "STEPS": _NEWTON_STEPS[dtype],
         "ACCESS": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,
+        **part._asdict(),
         "num_warps": max(1, tuning.num_warps),
     }
     if not backward:

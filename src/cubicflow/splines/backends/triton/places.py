@@ -47,6 +47,20 @@ def place_elements(sizes, strides, DIMS, BLOCK):
 
 
 @triton.jit
+def place_values(element, WIDTH, ROW, STEP, OFFSET):
+    """Return where the elements' inputs and outputs are, and where the gradients of their log-slopes are.
+
+    With WIDTH == 0 all are contiguous. Otherwise the elements are a slice of every row: see ``RowSlice`` in
+    ``launch.py``. The log-slopes of a row are then summed, so a row has one gradient.
+    """
+    if WIDTH == 0:
+        return element, element
+    else:
+        row = element // WIDTH
+        return row * ROW + (element % WIDTH) * STEP + OFFSET, row
+
+
+@triton.jit
 def place_params(pointer, element, sizes, strides, DIMS, COUNT, ACCESS, BLOCK):
     """Return (pointer, rows, stride): `rows` are the offsets of the elements' params from the pointer, and `stride` is
     the distance from one parameter to the next."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,11 +23,18 @@ from pyarrow import csv as arrow_csv
 
 from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked
 from cubicflow.tables.read.table import MISSING, Found, Origin, Table, Text
-from cubicflow.tables.read.text.lines import CountedLines, ScannedLines, WithoutComments, open_quote, scan_lines
+from cubicflow.tables.read.text.lines import (
+    CountedLines,
+    ScannedLines,
+    WithoutComments,
+    is_comment,
+    lines_of,
+    open_quote,
+    scan_lines,
+)
 from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, read_head
 from cubicflow.tables.table_error import TableError
 
-LONGEST_HEADER = 1 << 22  # bytes
 BLOCK_BYTES = 1 << 22
 LONGEST_WAIT = 10.0  # seconds
 
@@ -187,20 +195,13 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
     """Return the first ``count`` lines that are not comments."""
     try:
         with _open(path) as file:
-            start = file.read(4)
-            if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
                 raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-            found: list[bytes] = []
-            text = start.removeprefix(b"\xef\xbb\xbf")
-            while len(found) < count and (line := file.readline(LONGEST_HEADER)) + text:
-                # The first four bytes may hold several lines, and some programs end lines with only a carriage return.
-                lines = re.split(rb"\r\n|\r|\n", text + line)
-                lines = lines if lines[-1] else lines[:-1]
-                found += [line for line in lines if not comment or not line.lstrip().startswith(comment)]
-                text = b""
+            file.seek(0)
+            lines = (line for line in lines_of(file) if not comment or not is_comment(line, comment))
+            return [line.rstrip(b"\r\n") for line in islice(lines, count)]
     except (OSError, EOFError) as error:
         raise TableError(_unreadable(path, error)) from None
-    return found[:count]
 
 
 def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:

@@ -9,7 +9,7 @@ column that stays ambiguous stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -163,8 +163,12 @@ def _agreed(found: Sequence[str]) -> str | None:
 
 def _in_thousands(table: Table, name: str) -> bool:
     """Return whether every point in a column could be a thousands separator: 950, 1.084, 12.500."""
-    texts = (batch.column(0).drop_null() for batch in table.batches([name]))
-    return all(THOUSANDS.matches_all(text) for text in texts if len(text))
+    return all(map(THOUSANDS.matches_all, _texts(table, name)))
+
+
+def _texts(table: Table, name: str) -> Iterator[pa.Array]:
+    """Yield the values of a column, batch by batch, without missing values and empty batches."""
+    yield from filter(len, (batch.column(0).drop_null() for batch in table.batches([name])))
 
 
 def _number(seen: _Candidates, family: str | None) -> NumberNotation | None:
@@ -183,8 +187,7 @@ def _number(seen: _Candidates, family: str | None) -> NumberNotation | None:
 def _decimals(table: Table, name: str, number: NumberNotation) -> int:
     """Return the number of digits after the decimal mark if all values of a column have equally many, else 0."""
     mark, found = re.escape(number.decimal), set[int]()
-    for batch in table.batches([name]):
-        text = batch.column(0).drop_null()
+    for text in _texts(table, name):
         fractions = pc.struct_field(pc.extract_regex(text, f"^[^{mark}]*{mark}?(?P<digits>[0-9]*)[^0-9]*$"), "digits")
         found |= set(pc.unique(pc.utf8_length(fractions)).to_pylist())
     return min(max(found), MOST_DECIMALS) if len(found) == 1 and None not in found else 0
@@ -199,8 +202,7 @@ def _date(seen: _Candidates, order: str | None) -> DateNotation | None:
 def _padded(table: Table, name: str, date: DateNotation) -> bool:
     """Return whether days and months below ten are written with two digits."""
     short = rf"(^|{re.escape(date.separator)})[0-9]({re.escape(date.separator)}|[ ,T]|$)"
-    texts = (batch.column(0).drop_null() for batch in table.batches([name]))
-    return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in texts)
+    return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in _texts(table, name))
 
 
 def _types(table: Table, notations: Mapping[str, AnyNotation]) -> dict[str, pa.DataType]:
@@ -216,8 +218,7 @@ def _zone(table: Table, name: str) -> tuple[ZonedNotation | None, bool]:
     """Return the notation of times if all have the same offset, and whether the times have several time zones."""
     offsets: set[str] = set()
     between: set[str] = set()
-    for batch in table.batches([name]):
-        text = batch.column(0).drop_null()
+    for text in _texts(table, name):
         offsets |= set(pc.unique(pc.struct_field(pc.extract_regex(text, OFFSET), "offset")).to_pylist())
         between |= set(pc.unique(pc.utf8_slice_codeunits(text, 10, 11)).to_pylist())
     offset, mark = _agreed([*filter(None, offsets)]), _agreed(sorted(between))
@@ -229,7 +230,6 @@ def _zone(table: Table, name: str) -> tuple[ZonedNotation | None, bool]:
 
 def _note(table: Table, name: str, chosen: AnyNotation) -> str:
     """Return a note on the notation. The example is the longest of the first values."""
-    texts = next(text for batch in table.batches([name]) if len(text := batch.column(0).drop_null()))
-    example = max(texts[:FIRST].to_pylist(), key=len)
+    example = max(next(_texts(table, name))[:FIRST].to_pylist(), key=len)
     (plain,) = chosen.to_plain(pa.array([example])).to_pylist()
     return f"{name!r} is read as {chosen.describe()}: {example!r} is {plain}"

@@ -130,7 +130,7 @@ def scan_lines(
     ScannedLines(empty=1, continued=2, first_open=2, never_closed=None, uneven=7)
     """
     found, opened = ScannedLines(), None
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(lines_of(file), 1):
         if opened is None and comment and is_comment(line, comment):
             continue
         if skipped:
@@ -148,7 +148,7 @@ def scan_lines(
     return found
 
 
-def _lines(file: BinaryIO | io.RawIOBase) -> Iterator[bytes]:
+def lines_of(file: BinaryIO | io.RawIOBase) -> Iterator[bytes]:
     """Yield the lines of a file with their ends. Stops at a line that is longer than LONGEST_LINE."""
     rest = (file.read(CHUNK) or b"").removeprefix(b"\xef\xbb\xbf")
     while len(rest) < LONGEST_LINE and (block := file.read(CHUNK)):

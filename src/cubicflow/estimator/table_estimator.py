@@ -1,4 +1,4 @@
-"""The common base class of the two estimators: inputs, seeds, devices, pickling."""
+"""The common base classes of the estimators: arguments, inputs, seeds, devices, and fits of many rows."""
 
 from __future__ import annotations
 
@@ -14,60 +14,62 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from cubicflow.arguments import whole_number
 from cubicflow.estimator import inputs
 from cubicflow.estimator.cross_fitting import Folds, Schedule
 from cubicflow.estimator.density_members import MemberSettings
-from cubicflow.estimator.many_rows import fit_many
 from cubicflow.estimator.weighted_rows import WeightedRows
-from cubicflow.flows import Flow, Mixture
-from cubicflow.flows.serialization import pack, unpack
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
-from cubicflow.tables import ColumnsModel, Schema, checked_device
-from cubicflow.tables.model.flow import FlowEncoder
-from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables import FittedTable, Schema, checked_device, fit_rows
+from cubicflow.tables.model import Numbers
 from cubicflow.weights import Floats
 
 FEWEST_FOLDS = 5
-SIZES = ("num_layers", "hidden_features", "num_bins", "dropout")
+MANY = 5_000  # rows; with more rows, training in batches is faster than training members on all rows at once
+HELD_OUT = 10  # one of this many rows is held out for early stopping
+COLUMN_SIZES = ("hidden_features", "num_bins", "dropout")
+SIZES = ("num_layers", *COLUMN_SIZES)
 
 
 @dataclass(eq=False, repr=False)
-class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
-    """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`.
+class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no types
+    """Abstract base class of the three estimators.
 
     The fields with a default are constructor arguments, which the subclasses document.
     """
 
-    n_members: int = 5
     _: KW_ONLY
-    num_layers: int | None = None
     hidden_features: int | None = None
     num_bins: int | None = None
     dropout: float | None = None
-    learning_rate: float | None = None
     max_steps: int | None = None
     kinds: Mapping[Any, str] | None = None
     device: str = "auto"
     verbose: bool | int = False
     random_state: Any = None
-    flow_: Any = field(init=False)  # a Flow or a Mixture, in CubicFlowDensity also a ColumnsModel
-    schema_: Schema = field(init=False)
+    fitted_: FittedTable = field(init=False)
     pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     @property
-    def _encoder(self) -> FlowEncoder:
-        check_is_fitted(self)
-        return FlowEncoder(self.schema_)
+    def flow_(self) -> Any:
+        """The network of the fitted table."""
+        return self.fitted_.flow
 
-    def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False) -> pa.Table:  # noqa: N803
-        """Return X as a table. If ``gaps`` is true, values may be missing."""
+    @property
+    def schema_(self) -> Schema:
+        """The kind and encoding of each column."""
+        return self.fitted_.schema
+
+    def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False, fewest: int = 2) -> pa.Table:  # noqa: N803
+        """Return X as a table. If ``gaps`` is true, values may be missing. A fit needs at least ``fewest`` rows."""
+        if fitting:
+            self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
         if self.pattern_ is None:
             finite: Any = "allow-nan" if gaps else True
-            checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if fitting else 1}
+            checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": fewest if fitting else 1}
             return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
             raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
@@ -76,21 +78,76 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
         rows = inputs.arrow_table(X)
         return rows if gaps else inputs.without_gaps(rows)
 
+    def _output(self, rows: pa.Table) -> Any:
+        """Return rows as an array, or as a frame like the fitted one."""
+        if self.pattern_ is None:
+            return np.stack([column.to_numpy() for column in rows.columns], axis=1)
+        return inputs.like(self.pattern_, rows)
+
+    def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
+        """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
+        all_names = {name: name for name in names} | renamed
+        return {new: getattr(self, old) for old, new in all_names.items() if getattr(self, old) is not None}
+
+    def _fit_many(
+        self, name: str, schema: Schema, numbers: Numbers, weights: Floats, seed: int
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """Fit the model with this name as the command line does. Return the scores of the held-out rows, and their
+        numbers.
+
+        Settings of the estimator that are not None replace the defaults.
+        """
+        parts = [numbers.y, numbers.context, (weights / weights.mean())[:, None]]
+        rows = np.concatenate([part for part in parts if part is not None], axis=1)
+        order = np.random.default_rng(seed).permutation(len(rows))
+        held_out, seen = np.split(order, [max(len(order) // HELD_OUT, 1)])
+        rate = ["learning_rate"] if isinstance(self, BaseFlowEstimator) else []
+        training = {"device": self.device, "seed": seed, **self._given(*rate, max_steps="steps")}
+        sizes = self._given(*(SIZES if name == "flow" else COLUMN_SIZES))
+        fitted, scores = fit_rows(name, schema, rows, (seen, held_out), sizes, training, progress=bool(self.verbose))
+        self._keep(fitted)
+        return scores, held_out
+
+    def _keep(self, fitted: FittedTable) -> None:
+        """Keep a trained model, in float64 and on the device of evaluation."""
+        fitted.flow.double().to(self._device()).eval()
+        self.fitted_ = fitted
+
+    @property
+    def _flow_device(self) -> torch.device:
+        """The device of the flow. After unpickling, the device is the CPU for every ``device`` setting."""
+        first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
+        return first.device
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(checked_device(self.device) or "cpu")
+
+
+@dataclass(eq=False, repr=False)
+class BaseFlowEstimator(TableEstimator):
+    """Abstract base class of :class:`CubicFlowDensity` and :class:`CubicFlowConditional`."""
+
+    n_members: int = 5
+    _: KW_ONLY
+    num_layers: int | None = None
+    learning_rate: float | None = None
+
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
-    ) -> None:
-        """Learn the schema of the columns.
+    ) -> Schema:
+        """Return the schema of the columns.
 
         ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
         """
         kinds = dict(self.kinds or {})
         if self.pattern_ is not None:
-            self.schema_ = inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
-        elif kinds:
+            return inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
+        if kinds:
             requested = inputs.array_kinds(kinds, given or rows.column_names, array_y)
-            self.schema_ = inputs.learn_typed(rows, weights, given, requested)
-        else:
-            self.schema_ = inputs.learn_real(rows, weights, given)
+            return inputs.learn_typed(rows, weights, given, requested)
+        return inputs.learn_real(rows, weights, given)
 
     def _weighted(self, rows: pa.Table, sample_weight: Any) -> tuple[pa.Table, Floats]:
         """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
@@ -110,34 +167,6 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             raise ValueError("n_samples=1: all rows are the same, but a density needs at least two distinct rows")
         return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
 
-    def _fit_recipe(self, numbers: Numbers, weights: Floats, seed: int) -> NDArray[np.int64]:
-        """Fit many rows with the defaults of the command line, and return the numbers of the held-out rows.
-
-        Settings of the estimator that are not None replace the defaults.
-        """
-        training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
-        model, scores, held_out = fit_many(
-            "flow", self.schema_, numbers, weights, self._given(*SIZES), training, progress=bool(self.verbose)
-        )
-        self._place_flow(model.network)
-        self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
-        return held_out
-
-    def _place_flow(self, flow: Flow | Mixture | ColumnsModel) -> None:
-        """Keep a trained model, in float64 and on the device of evaluation."""
-        self.flow_ = flow.double().to(self._device()).eval()
-
-    @property
-    def _flow_device(self) -> torch.device:
-        """The device of the flow. After unpickling, the device is the CPU for every ``device`` setting."""
-        first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
-        return first.device
-
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(checked_device(self.device) or "cpu")
-
     def _settings(self, seed: int) -> MemberSettings:
         steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
         if self.num_layers is not None:
@@ -150,11 +179,6 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             seed=seed,
         )
 
-    def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
-        """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
-        all_names = {name: name for name in names} | renamed
-        return {new: getattr(self, old) for old, new in all_names.items() if getattr(self, old) is not None}
-
     @contextmanager
     def _progress(self) -> Iterator[Progress]:
         display = make_progress(bool(self.verbose), validates=True)
@@ -162,18 +186,6 @@ class BaseFlowEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no t
             yield display
         finally:
             display.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        if "flow_" in state:
-            state["flow_"] = pack(state["flow_"])
-            state["schema_"] = state["schema_"].to_json()
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "flow_" in state:
-            state = {**state, "flow_": unpack(state["flow_"]), "schema_": Schema.from_json(state["schema_"])}
-        super().__setstate__(state)
 
 
 @contextmanager
