@@ -54,7 +54,7 @@ class Tuning(NamedTuple):
 
     def bins_per_chunk(self, num_bins: int, packed: bool, family: str) -> int:
         """Return the number of bins per chunk, or 0 if the bins are not read in chunks."""
-        if num_bins <= (self.max_row_bins if packed else self.max_column_bins):
+        if num_bins <= (self.max_row_bins if packed or family == "quadratic" else self.max_column_bins):
             return 0
         if not packed:
             return self.column_chunk
