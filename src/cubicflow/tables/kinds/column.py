@@ -28,8 +28,9 @@ from cubicflow.tables.arrow_types import (
 )
 from cubicflow.tables.kinds import kinds
 from cubicflow.tables.kinds.facts import Facts
-from cubicflow.tables.maps import CodeCounts, Map, Scaled, map_from_json
+from cubicflow.tables.maps import Map, Scaled, map_from_json
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import CodeCounts
 
 if TYPE_CHECKING:
     from cubicflow.tables.kinds.records import Kind

@@ -25,7 +25,7 @@ from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Role
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.kinds.listed import Dropped
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.maps import CodeCounts, Moments, Scaled
+from cubicflow.tables.maps import Moments, Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
@@ -43,6 +43,7 @@ from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unit_scale import CodeCounts
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
