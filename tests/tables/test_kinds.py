@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from cubicflow.export.encoding import encoding_of
 from pyarrow import parquet
 
 from cubicflow.plots.panels import make_panel
@@ -218,7 +217,7 @@ def test_a_new_kind_with_its_own_codec_needs_only_the_codec_and_a_record(tmp_pat
     assert panel.data.shape == (N,)
     axis = axis_of(again.schema["time"], y[:, place], again.model.cells["time"])
     assert (axis.edges[0], axis.edges[-1]) == (0, 1440)
-    assert next(column for column in encoding_of(again)["columns"] if column["name"] == "time")["kind"] == "clock"
+    assert next(column for column in again.encoding()["columns"] if column["name"] == "time")["kind"] == "clock"
     schema = schema_of_context(replace(again.schema["time"], role="context"))
     features = FlowEncoder(schema).context_inputs(y[:, place : place + 1])
     assert features is not None
