@@ -164,21 +164,20 @@ def infer(
 ) -> Inferred:
     """Infer the schema of a table.
 
-        Args:
-            table: a table from :func:`open_table`.
-            options: the user's options for its columns.
-            split: which rows are for training.
-            spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-                system's temporary folder.
-            leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
-                names them; if false, such text raises TableError, and such numbers are modelled.
+    Args:
+        table: a table from :func:`open_table`.
+        options: the user's options for its columns.
+        split: which rows are for training.
+        spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
+            system's temporary folder.
+        leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
+            names them; if false, such text raises TableError, and such numbers are modelled.
 
-        >>> import numpy as np
-    import pyarrow as pa
-        >>> from cubicflow.tables.read.table import in_memory
-        >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
-        >>> [column.kind for column in infer(rows).schema.columns]
-        ['categorical', 'stepped']
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> [column.kind for column in infer(rows).schema.columns]
+    ['categorical', 'stepped']
     """
     try:
         return _infer(table, options or TableOptions(), split or Split(), spool, leave_out_identifiers)

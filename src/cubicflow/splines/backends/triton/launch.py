@@ -102,7 +102,8 @@ def backward(
     tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
     _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
     if plan.sums:
-        grad_params.copy_(out.sum(0).view(params.shape))
+        sums = out.sum(0).view(params.shape)
+        return grad_x, sums if params.is_contiguous() else grad_params.copy_(sums)
     return grad_x, grad_params
 
 

@@ -7,10 +7,10 @@ at the knots, as in ``splines/quadratic.py``:
     w_j = s e_j + f                      A = sum of w_j m_j
     d_j = uniform + share v_j            h_j = w_j (uniform + share m_j),  share = (1 - uniform) / A
 
-e_j are the exponentials of the widths, s their scale and f their floor. In chunks, every sum over bins, for knots, areas
-and gradients, follows from three sums of positive numbers: the sums of e, of e m and of m. The code passes these three
-sums as a triple in this order. With CHUNK == 0, the widths and heights of all bins are in registers and summed
-themselves, which takes half as many registers.
+e_j are the exponentials of the widths, s their scale and f their floor. In chunks, every sum over bins, for knots,
+areas and gradients, follows from three sums of positive numbers: the sums of e, of e m and of m. The code passes these
+three sums as a triple in this order. With CHUNK == 0, all widths and heights are in registers and summed themselves,
+which takes half as many registers.
 """
 
 from __future__ import annotations
