@@ -131,7 +131,8 @@ class ModelOfColumns(TableModel):
             ruled = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
             is_gap = (kinds == encoder.gaps) & (kinds >= 0)
             terms[rows] = np.where(is_gap, 0, ruled) if observed_only else ruled
-            baseline[rows], unseen[rows] = encoder.log_independent(cells), kinds < 0
+            baseline[rows] = encoder.independent.log_p(cells.reshape(len(cells), -1, CELL))
+            unseen[rows] = kinds < 0
         log_p = checked_scores(terms.sum(axis=1))
         return Scored(log_p, terms, baseline if encoder.has_dependence else None, unseen)
 
