@@ -36,11 +36,13 @@ from cubicflow.transforms import (
     Coupling,
     ElementMap,
     Elementwise,
+    EmergingConv,
     Inverse,
     Logit,
     LULinear,
     MultiScale,
     Orthogonal,
+    PeriodicConv,
     Permutation,
     Planar,
     QRLinear,
@@ -185,6 +187,10 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Autoregressive adjacency unit": Case(
         lambda: Autoregressive(4, partial(made, adjacency=GRAPH), unit), (4,), unit=True, unit_out=True
     ),
+    "EmergingConv": Case(lambda: EmergingConv(2), (2, 3, 4)),
+    "EmergingConv C=1": Case(lambda: EmergingConv(1, 5), (1, 4, 3)),
+    "PeriodicConv": Case(lambda: PeriodicConv(2), (2, 3, 4)),
+    "PeriodicConv C=1": Case(lambda: PeriodicConv(1, 5), (1, 5, 7)),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -382,6 +388,8 @@ COMPILED = {
     "Continuous fixed steps": "eager",
     "Autoregressive adjacency": "eager",
     "Recurrent context": "aot_eager",
+    "EmergingConv": "eager",
+    "PeriodicConv": "aot_eager",
     "Autoregressive recurrent shift": "eager",
 }
 

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text
+from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text, shown
 from cubicflow.tables.kinds import KIND_NAMES, decide
-from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
-from cubicflow.tables.kinds.constant import Constant, Dropped
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Role
+from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.listed import Dropped
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.maps import CodeCounts, Moments, Scaled
+from cubicflow.tables.maps import Moments, Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
@@ -41,6 +43,7 @@ from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unit_scale import CodeCounts
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
@@ -361,8 +364,9 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
             raise TableError(
                 f"weights should be numbers, but column {column.name!r} holds {column.type}; choose another column"
             )
-        if isinstance(column, Constant):
-            raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
+        if column.role == "constant":
+            value = shown(column.decode(np.zeros(1)))[0]
+            raise TableError(f"the weights in column {column.name!r} are all {value}; drop the column instead")
         columns[column.name] = Real(column.name, column.type, "weights")
     fixed = [name for name in options.context if columns[name].role == "constant"]
     if fixed:
