@@ -52,7 +52,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator): 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
         """Fit a model of the columns; ``y`` is ignored."""
         rows = self._x_table(X, fitting=True, gaps=True, fewest=FEWEST_ROWS)
-        kinds = dict(self.kinds or {}) if self.pattern_ is not None else dict.fromkeys(rows.column_names, "real")
+        kinds = dict(self.kinds or {}) if self.template_ is not None else dict.fromkeys(rows.column_names, "real")
         weights, seed = np.ones(len(rows)), draw_seed(self.random_state)
         schema = inputs.infer_typed(rows, weights, (), kinds, Missing.MODEL).schema
         with private_randomness(seed):

@@ -51,7 +51,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
     verbose: bool | int = False
     random_state: Any = None
     fitted_: FittedTable = field(init=False)
-    pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
+    template_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     @property
     def flow_(self) -> Any:
@@ -66,13 +66,13 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False, fewest: int = 2) -> pa.Table:  # noqa: N803
         """Return X as a table. If ``gaps`` is true, values may be missing. A fit needs at least ``fewest`` rows."""
         if fitting:
-            self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
-        if self.pattern_ is None:
+            self.template_ = inputs.empty_like(X) if inputs.is_frame(X) else None
+        if self.template_ is None:
             finite: Any = "allow-nan" if gaps else True
             checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": fewest if fitting else 1}
             return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.template_)}; give such a frame")
         if fitting:
             validate_data(self, X, skip_check_array=True)
         rows = inputs.arrow_table(X)
@@ -80,9 +80,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
 
     def _output(self, rows: pa.Table) -> Any:
         """Return rows as an array, or as a frame like the fitted one."""
-        if self.pattern_ is None:
+        if self.template_ is None:
             return np.stack([column.to_numpy() for column in rows.columns], axis=1)
-        return inputs.like(self.pattern_, rows)
+        return inputs.in_form_of(self.template_, rows)
 
     def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
         """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
@@ -142,7 +142,7 @@ class BaseFlowEstimator(TableEstimator):
         ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
         """
         kinds = dict(self.kinds or {})
-        if self.pattern_ is not None:
+        if self.template_ is not None:
             return inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
         if kinds:
             requested = inputs.array_kinds(kinds, given or rows.column_names, array_y)
