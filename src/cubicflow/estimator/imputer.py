@@ -28,6 +28,7 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator): 
             draw, which preserves the spread of the data. Several draws with different ``random_state`` are multiple
             imputations.
         hidden_features, num_bins, dropout: sizes of the model. Default: chosen for the number of rows.
+        learning_rate: learning rate of Adam. Default: chosen for the number of rows.
         max_steps: largest number of training steps. Default: chosen for the number of rows.
         kinds: kinds of columns whose inferred kind is wrong: a mapping from the name of a frame's column to real,
             stepped, integer, boolean, categorical, datetime or constant.

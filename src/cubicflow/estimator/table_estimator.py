@@ -45,6 +45,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
     hidden_features: int | None = None
     num_bins: int | None = None
     dropout: float | None = None
+    learning_rate: float | None = None
     max_steps: int | None = None
     kinds: Mapping[Any, str] | None = None
     device: str = "auto"
@@ -101,8 +102,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
         rows = np.concatenate([part for part in parts if part is not None], axis=1)
         order = np.random.default_rng(seed).permutation(len(rows))
         held_out, seen = np.split(order, [max(len(order) // HELD_OUT, 1)])
-        rate = ["learning_rate"] if isinstance(self, BaseFlowEstimator) else []
-        training = {"device": self.device, "seed": seed, **self._given(*rate, max_steps="steps")}
+        training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
         sizes = self._given(*(SIZES if name == "flow" else COLUMN_SIZES))
         fitted, scores = fit_rows(name, schema, rows, (seen, held_out), sizes, training, progress=bool(self.verbose))
         self._keep(fitted)
@@ -132,7 +132,6 @@ class BaseFlowEstimator(TableEstimator):
     n_members: int = 5
     _: KW_ONLY
     num_layers: int | None = None
-    learning_rate: float | None = None
 
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
