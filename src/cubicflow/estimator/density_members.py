@@ -51,7 +51,7 @@ class MemberSettings:
 
 
 @dataclass(frozen=True)
-class Family:
+class MemberFamily:
     """Members of one family, and the log density (N,) of each row under the member that left it out."""
 
     name: str
@@ -84,7 +84,7 @@ def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, dis
             display.notify("coupling layers")
             flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
             found = train(flows, rows, folds, settings.couplings, display)
-            families.append(Family("couplings", flows, found))
+            families.append(MemberFamily("couplings", flows, found))
     judged = folds.judged
     weights = stacking_weights([family.held_out[judged] for family in families], rows.weights[judged])
     kept = [(family, share) for family, share in zip(families, weights, strict=True) if share >= LEAST_SHARE]
@@ -105,7 +105,7 @@ def _normals(
     folds: Folds,
     settings: MemberSettings,
     display: Progress,
-) -> Family:
+) -> MemberFamily:
     """Fit mixtures of normals to the rows after each member's transform.
 
     The number of components and the strength of the prior are those with the highest held-out likelihood.
@@ -136,7 +136,7 @@ def _normals(
     _, best, held_out = max(tried, key=itemgetter(0))
     display.notify(f"{name}: {max(len(found.weights) for found in best)} components")
     flows = [Flow(normal_base(found), transform) for found, transform in zip(best, transforms, strict=True)]
-    return Family(name, [flow.eval() for flow in flows], held_out)
+    return MemberFamily(name, [flow.eval() for flow in flows], held_out)
 
 
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:
