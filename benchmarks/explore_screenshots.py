@@ -25,6 +25,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 WAIT = 120_000  # milliseconds
 SETTLED = "main:not([data-ready='0']):not([aria-busy])"  # the view has drawn all answers that it asked for
 SAMPLED = "[aria-label='sampled rows']"
+STAGE, GAP = 240, 10  # pixels of a stage of the map, and between two stages
 COLOURS = 40  # colours of most pictures; few colours keep the file small
 MANY_COLOURS = 256  # colours of pictures with points or densities
 
@@ -148,11 +149,11 @@ def flowing(browser: Any, address: str, path: Path) -> None:
             page.wait_for_timeout(150)
             page.locator("main canvas").first.screenshot(path=f"{folder}/{i}.png")
             with Image.open(f"{folder}/{i}.png") as image:
-                moments.append(image.convert("RGB").resize((250, round(250 * image.height / image.width))))
+                moments.append(image.convert("RGB").resize((STAGE, round(STAGE * image.height / image.width))))
     page.context.close()
-    strip = Image.new("RGB", (sum(m.width for m in moments), moments[0].height), "white")
+    strip = Image.new("RGB", (len(moments) * (STAGE + GAP) - GAP, moments[0].height), "white")
     for i, moment in enumerate(moments):
-        strip.paste(moment, (250 * i, 0))
+        strip.paste(moment, (i * (STAGE + GAP), 0))
     strip.quantize(MANY_COLOURS).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 

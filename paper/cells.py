@@ -127,6 +127,12 @@ def all_settings(settings: TableSettings, cell: Cell) -> dict[str, Any]:
         found["mirror"] = True
     if model.get("symmetries"):
         found["symmetries"] = model["symmetries"]
+    own = model.get(cell.dataset, {})
+    if "published" in model:  # the settings of the paper's flows and of the dataset are not those of its authors
+        found["published"] = model["published"]
+        found["flow"] = merged(model.get("flow", {}), own.get("flow", {}))
+        found["training"] = merged(settings.training, merged(model.get("training", {}), own.get("training", {})))
+        return found
     for kind, common in (("flow", settings.flow), ("training", settings.training)):
         found[kind] = merged(common, merged(dataset.get(kind, {}), model.get(kind, {})))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cubicflow.flows import Flow, tabular, whiten
+from cubicflow.flows import Flow, published, tabular, whiten
 from cubicflow.training import FitResult, TrainingError, TrainingInterrupted
 from paper.cells import (
     Cell,
@@ -151,6 +151,8 @@ def train(cell: Cell, table: Benchmark, used: Settings, request: Request) -> Fit
     """Train the flow of a cell."""
 
     def make() -> Flow:
+        if "published" in used:
+            return published(used["published"], table.features, **used["flow"], seed=cell.seed)
         flow = tabular(table.features, **used["flow"], seed=cell.seed)
         return whiten(flow, table.train, table.weights) if used.get("whiten") else flow
 

@@ -1,6 +1,6 @@
 """A training step of flows of other papers, ours against another package's.
 
-    python -m benchmarks.speed.other_flows -o results/speed/other_flows [--device cuda] [--only maf,naf,...]
+    python -m benchmarks.speed.other_flows -o results/other_flows [--device cuda] [--only maf,naf,...]
 
 Both packages have the same number of layers and networks of the same sizes, and take turns of one step in one process.
 On a CPU the time of a step is processor time, so other work on the machine is not counted. A pair of turns gives a
@@ -80,6 +80,18 @@ def naf(x: Tensor, family: str = "deep_sigmoidal", depth: int = 1) -> Pair:
     return Pair(f"NAF, {family} maps of {depth} layers, zuko", our_step(ours, x), _zuko_step(theirs, x))
 
 
+def continuous(x: Tensor, *, exact: bool) -> Pair:
+    """One differential equation, solved by adaptive steps to the same tolerance, two hidden layers. zuko solves another
+    equation backwards for its gradients; ours are those of the steps that were taken."""
+    import zuko
+
+    settings: dict[str, Any] = {"layer": "continuous" if exact else "ffjord", "identity_start": False}
+    ours = tabular(FEATURES, num_layers=1, linear=False, hidden_features=HIDDEN, **settings).to(x.device)
+    theirs = zuko.flows.CNF(FEATURES, hidden_features=[HIDDEN] * 2, exact=exact, atol=1e-5, rtol=1e-5)
+    name = f"continuous, {'exact' if exact else 'estimated'} trace, zuko"
+    return Pair(name, our_step(ours, x), _zuko_step(theirs, x))
+
+
 def planar(x: Tensor) -> Pair:
     """Reverse KL to a normal, because normflows has no densities of given rows."""
     import normflows
@@ -113,6 +125,8 @@ PAIRS_BY_NAME: dict[str, tuple[str, Callable[[Tensor], Pair]]] = {
     "maf-residual": ("nflows", maf_residual),
     "naf": ("zuko", naf),
     "naf-dense": ("zuko", partial(naf, family="dense_sigmoidal", depth=2)),
+    "continuous": ("zuko", partial(continuous, exact=True)),
+    "ffjord": ("zuko", partial(continuous, exact=False)),
     "planar": ("normflows", planar),
 }
 

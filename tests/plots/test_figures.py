@@ -15,11 +15,10 @@ from cubicflow.plots.learned_splines import learned_splines, spline_curves
 from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import Panel, make_panel, most_correlated
 from cubicflow.plots.training_curve import training_curve
-from cubicflow.tables.kinds.categorical import Categorical
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.datetime import Datetime
 from cubicflow.tables.kinds.facts import Grid
-from cubicflow.tables.kinds.integer import Integer
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.listed import Listed
 from cubicflow.tables.model.plain_rows import plain_numbers
 
 RNG = np.random.default_rng(0)
@@ -76,17 +75,17 @@ def test_the_most_dependent_columns_are_chosen() -> None:
 
 def test_bins_follow_the_steps_of_a_column() -> None:
     """Every bin holds the same whole number of steps. Otherwise empty and double bins would alternate."""
-    column = Integer("price", "int64", grid=Grid(0, 1, 0, 100))
+    column = Gridded("price", "int64", grid=Grid(0, 1, 0, 100), kind="integer")
     values = pa.array(np.arange(1000) % 100)
     found = panel_of(column, values, values)
     counts = np.histogram(found.data, found.edges)[0][:-1]
     assert counts.min() == counts.max()
     dates = pa.array([dt.date(2024, 1, 1 + i % 30) for i in range(60)])
-    days = panel_of(Datetime("day", "date32[day]", grid=Grid(19723, 1, 0, 30)), dates, dates)
+    days = panel_of(Gridded("day", "date32[day]", grid=Grid(19723, 1, 0, 30), kind="datetime"), dates, dates)
     assert days.is_date
     assert days.data[0] == 19723
     words = pa.array(["b", "a", "b"])
-    levels = panel_of(Categorical("word", "string", levels=("a", "b")), words, words)
+    levels = panel_of(Listed("word", "string", levels=("a", "b")), words, words)
     assert levels.data.tolist() == [1, 0, 1]
     assert levels.labels == ("a", "b")
 
@@ -111,7 +110,7 @@ def test_drawn_splines_are_those_of_the_layer() -> None:
 def test_the_rare_of_many_words_are_drawn_together() -> None:
     words = tuple(f"w{i}" for i in range(30))
     rows = pa.array([word for i, word in enumerate(words) for _ in range(1 + 3 * (i % 4))])
-    column = Categorical("word", "string", levels=words)
+    column = Listed("word", "string", levels=words)
     drawn = panel_of(column, rows, rows.slice(0, 50))
     often = [word for i, word in enumerate(words) if i % 4 == 3]  # with ten rows each; other words have fewer
     assert len(drawn.labels) == 12

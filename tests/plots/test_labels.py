@@ -20,7 +20,7 @@ from cubicflow.plots.marginals import corner, marginals
 from cubicflow.plots.panels import MOST_LABELS, Panel, make_panel, most_correlated
 from cubicflow.plots.style import plain
 from cubicflow.tables import TableOptions, fit_table
-from cubicflow.tables.kinds.categorical import Categorical
+from cubicflow.tables.kinds.listed import Listed
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.plain_rows import plain_numbers
 
@@ -130,7 +130,7 @@ def test_missing_values_are_kept_apart_from_many_words() -> None:
     levels = tuple(f"w{i:02d}" for i in range(30))
     rows = pd.Series(rng.choice(levels, 2000, p=np.arange(1, 31) / 465)).mask(rng.random(2000) < 0.2)
     array = pa.array(rows, pa.string(), from_pandas=True)
-    column = Categorical("word", "string", levels=levels)
+    column = Listed("word", "string", levels=levels)
     found = make_panel(column, plain_numbers(column, array), plain_numbers(column, array.slice(0, 500)))
     assert len(found.labels) == MOST_LABELS
     assert found.labels[-1] == "19 others"

@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from tests.tables.test_kinds import REGISTRY, column_of
+from tests.tables.test_kinds import KINDS, column_of
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import MOST_BARS, MOST_BINS, QUANTILES, Axis, array_axis, axis_of
-from cubicflow.tables.kinds.categorical import Categorical
-from cubicflow.tables.kinds.circular import Circular, CircularSteps
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import Grid
-from cubicflow.tables.kinds.levels import Levels
+from cubicflow.tables.kinds.gridded import Gridded
+from cubicflow.tables.kinds.listed import Listed
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import learn_cells
 from cubicflow.tables.model.plain_rows import plain_numbers
 
-MODELLED = [kind for kind in REGISTRY if kind not in ("constant", "dropped")]
+MODELLED = [kind for kind in KINDS if kind not in ("constant", "dropped")]
 
 
 def with_missing(kind: str) -> tuple[Column, Floats]:
@@ -91,7 +91,7 @@ def test_bars_of_many_words_are_the_frequent_ones() -> None:
     words = tuple(f"w{i:02d}" for i in range(40))
     y = rng.choice(40, 3000, p=np.arange(1, 41) / 820).astype(float)
     y[::9] = np.nan
-    axis = axis_of(Categorical("word", "string", levels=words), y)
+    axis = axis_of(Listed("word", "string", levels=words), y)
     often = Counter(words[int(code)] for code in y[~np.isnan(y)])
     ordered = sorted(often, key=lambda word: (-often[word], word))
     assert axis.bars == (*ordered[: MOST_BARS - 1], "17 others")
@@ -104,20 +104,20 @@ def test_bars_of_many_words_are_the_frequent_ones() -> None:
 
 def test_a_short_list_of_ordered_values_keeps_its_order() -> None:
     y = np.array([2.0, 2, 2, 1, 1, 0])
-    assert axis_of(Levels("size", "double", levels=(0.5, 1.0, 7.0)), y).bars == ("0.5", "1.0", "7.0")
-    assert axis_of(Categorical("size", "string", levels=("a", "b", "c")), y).bars == ("c", "b", "a")
+    assert axis_of(Listed("size", "double", levels=(0.5, 1.0, 7.0), kind="levels"), y).bars == ("0.5", "1.0", "7.0")
+    assert axis_of(Listed("size", "string", levels=("a", "b", "c")), y).bars == ("c", "b", "a")
 
 
 @pytest.mark.parametrize("count", [5, 24, 48, 97, 360])
 def test_bins_of_a_circle_end_at_its_turn(count: int) -> None:
-    steps = CircularSteps("hour", "int64", grid=Grid(0, 1, 0, count))
+    steps = Gridded("hour", "int64", grid=Grid(0, 1, 0, count), kind="circular steps")
     axis = axis_of(steps, np.arange(0, count, 7.0))
     widths = np.diff(axis.edges)
     assert (axis.edges[0], axis.edges[-1]) == (0, count)
     assert len(set(widths[:-1])) <= 1
     assert 0 < widths[-1] <= widths[0]
     assert axis.bins <= MOST_BINS
-    angles = axis_of(Circular("angle", "double", ends=(-180.0, 180.0)), np.array([10.0, 20.0]), bins=36)
+    angles = axis_of(Real("angle", "double", ends=(-180.0, 180.0), kind="circular"), np.array([10.0, 20.0]), bins=36)
     np.testing.assert_allclose(angles.edges, np.arange(-180, 181, 10))
 
 
@@ -150,3 +150,12 @@ def test_an_axis_without_rows_has_a_bin() -> None:
         axis = array_axis("x", y)
         assert (np.diff(axis.edges) > 0).all()
         assert axis.masses(y)[-1] == (np.isnan(y).mean() if len(y) else 0)
+
+
+@pytest.mark.parametrize("last", [1.0, 0.9999])
+def test_shares_fill_the_last_bin(last: float) -> None:
+    """An axis beyond 1 would halve the density of the last bin, although the shares are uniform."""
+    shares = np.linspace(0, last, 48_000)
+    axis = array_axis("share", shares)
+    assert (axis.edges[0], axis.edges[-1]) == (0, pytest.approx(1, abs=1e-12))
+    np.testing.assert_allclose(axis.masses(shares), [*[1 / 48] * 48, 0], rtol=0.01)

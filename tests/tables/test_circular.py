@@ -10,7 +10,7 @@ import torch
 
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
-from cubicflow.tables.kinds.circular import Circular
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.model.masses import log_mean_density, unit_spline
@@ -114,9 +114,9 @@ def test_the_most_likely_angle_is_near_the_mean_of_draws(fitted: FittedTable) ->
 
 def test_samples_with_decimals_have_no_more_digits() -> None:
     """Wrapping a number around the circle adds rounding errors, which must not be written."""
-    column = Circular("angle", "double", ends=(-180.0, 180.0), decimals=1)
+    column = Real("angle", "double", ends=(-180.0, 180.0), decimals=1, kind="circular")
     assert column.decode(np.array([12.34, 179.96, 0.12])).to_pylist() == [12.3, -180.0, 0.1]
-    radians = Circular("angle", "double", ends=(-np.pi, np.pi), decimals=3)  # the seam is no value
+    radians = Real("angle", "double", ends=(-np.pi, np.pi), decimals=3, kind="circular")  # the seam is no value
     assert radians.decode(np.array([3.14159, -3.14159, 2.0])).to_pylist() == [3.141, -3.141, 2.0]
 
 

@@ -1,23 +1,28 @@
-"""The contract of every kind of column. A new kind needs only a class and a place in the registry."""
+"""The contract of every kind of column. A new kind needs only a record, and a codec if it has its own."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.helpers.strict_rows import StrictRows
+from cubicflow.export.encoding import encoding_of
+from pyarrow import parquet
 
 from cubicflow.plots.panels import make_panel
-from cubicflow.tables import Schema, TableError, TableOptions, infer
-from cubicflow.tables.kinds import KIND_NAMES, REGISTRY, column_from_json, kinds
-from cubicflow.tables.kinds.categorical import Categorical
-from cubicflow.tables.kinds.column import Column, Facts, Role
+from cubicflow.tables import FittedTable, Schema, TableError, TableOptions, fit_table, infer
+from cubicflow.tables.arrow_types import is_text, type_name
+from cubicflow.tables.axes import axis_of
+from cubicflow.tables.kinds import KIND_NAMES, KINDS, column_from_json, kinds
+from cubicflow.tables.kinds.column import Column, Role
+from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.records import Kind
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
@@ -54,17 +59,17 @@ def schema_of_context(column: Column) -> Schema:
 
 
 def test_every_kind_is_here() -> None:
-    assert VALUES.keys() == REGISTRY.keys() == {kind.kind for kind in kinds().values()}
-    assert [kind for kind in REGISTRY if kind not in KIND_NAMES] == ["circular steps", "levels", "dropped"]
+    assert VALUES.keys() == set(KINDS) == {kind.name for kind in kinds().values()}
+    assert [kind for kind in KINDS if kind not in KIND_NAMES] == ["circular steps", "levels", "dropped"]
 
 
-@pytest.mark.parametrize("kind", REGISTRY)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ["model", "context"])
 def test_every_kind_keeps_the_contract(kind: str, role: str) -> None:
     if role == "context" and "context" not in kinds()[kind].roles:
         return
     column, values = column_of(kind, role)
-    assert type(column) is kinds()[kind]
+    assert type(column) is kinds()[kind].codec
     assert column.kind == kind
     described = json.loads(json.dumps(column.to_json()))
     assert list(described)[:4] == ["name", "kind", "type", "role"]
@@ -95,7 +100,7 @@ def test_every_kind_keeps_the_contract(kind: str, role: str) -> None:
             assert np.isfinite(log_slope).all()
 
 
-@pytest.mark.parametrize("kind", REGISTRY)
+@pytest.mark.parametrize("kind", KINDS)
 def test_text_is_read_like_values(kind: str) -> None:
     column, values = column_of(kind)
     texts = pa.array([str(value).lower() if kind == "boolean" else str(value) for value in values.to_pylist()])
@@ -143,31 +148,89 @@ def test_json_is_not_trusted(kind: str, changes: dict[str, Any]) -> None:
             Schema.from_json([cut, column_of("real")[0].to_json() | {"name": "other"}])
 
 
-class Colour(Categorical):
-    """A kind for this test: words such as #ff8800."""
+@dataclass(frozen=True, kw_only=True)
+class Clock(Column):
+    """A codec for this test: times of day such as 23:59, as minutes on a circle."""
 
-    kind: ClassVar[str] = "colour"
+    kind: str = "clock"
+    likelihood_term: ClassVar[str] = "mass per minute"
+    axis_step: ClassVar[float] = 1.0
 
-    @classmethod
-    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:
-        are_colours = all(re.fullmatch("#[0-9a-f]{6}", str(word)) for word in facts.distinct)
-        return super().infer(facts, None, role) if are_colours and requested_kind in (None, cls) else None
+    @property
+    def turn(self) -> tuple[float, float]:
+        return 0.0, 1440.0
 
-    def describe(self) -> str:
-        return f"mass of each of {len(self.levels)} colours"
+    def numbers(self, array: pa.Array) -> np.ndarray:
+        texts = array.to_pylist()
+        if wrong := [text for text in texts if not re.fullmatch("[0-2][0-9]:[0-5][0-9]", text)]:
+            raise TableError(f"column {self.name!r} should hold times of day, found {wrong[0]!r}")
+        return np.array([60.0 * int(text[:2]) + int(text[3:]) for text in texts])
+
+    def decode(self, y: np.ndarray) -> pa.Array:
+        minutes = np.mod(np.floor(y), 1440).astype(int).tolist()
+        return pa.array([f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes])
+
+    def axis_values(self, array: pa.Array) -> np.ndarray:
+        return self.numbers(array)
 
 
-def test_a_new_kind_needs_only_a_class_and_a_place_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(kinds(), "colour", Colour)
-    monkeypatch.setattr("cubicflow.tables.schema.inference.KIND_NAMES", [*KIND_NAMES, "colour"])
-    rows = pa.table({"paint": RNG.choice(["#ff8800", "#00ff00"], N).tolist(), "word": VALUES["categorical"]})
-    for told in ({}, {"paint": "colour"}):
-        schema = infer(in_memory(rows), TableOptions(kinds=told)).schema
-        assert [column.kind for column in schema.columns] == ["colour", "categorical"]
-    schema = Schema.from_json(json.loads(json.dumps(schema.to_json())))
-    assert schema["paint"].describe() == "mass of each of 2 colours"
-    encoder = StrictRows(schema)
-    assert encoder.decode_numbers(encoder.read(rows.to_batches()[0]).y)["paint"].equals(rows["paint"].combine_chunks())
+def clock(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+    asked = requested is not None and requested.name == "clock"
+    return Clock(facts.name, type_name(facts.type), role) if asked else None
+
+
+@pytest.fixture
+def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kinds(), "clock", Kind("clock", Clock, clock, accepts=is_text, is_circle=True))
+    monkeypatch.setattr("cubicflow.tables.schema.inference.KIND_NAMES", [*KIND_NAMES, "clock"])
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_a_new_kind_with_its_own_codec_needs_only_the_codec_and_a_record(tmp_path: Path) -> None:
+    """It is fitted beside every kind, scored, drawn, asked, filled, shown and exported."""
+    minutes = np.mod(RNG.normal(60, 200, N), 1440).astype(int)
+    times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes]
+    rows = pa.table({**VALUES, "time": times})
+    parquet.write_table(rows, tmp_path / "t.parquet")
+    asked = {"time": "clock", "circular": "circular:-180:180", "circular steps": "circular:24"}
+    options = TableOptions(kinds=asked, drop=("dropped",))
+    how: dict[str, Any] = {"steps": 8, "seed": 0, "device": "cpu", "progress": False}
+    settings = {"hidden_features": 16, "num_blocks": 1, "num_bins": 4}
+    fitted = fit_table(tmp_path / "t.parquet", tmp_path / "run", options, settings, **how).fitted
+    assert fitted.schema["time"].describe() == "mass per minute"
+    again = FittedTable.load(tmp_path / "run")
+    np.testing.assert_allclose(again.score(rows), fitted.score(rows), rtol=1e-6)
+    drawn = again.sample(50, ["time>=12:00"], seed=0)
+    assert all("12:00" <= time <= "23:59" for time in drawn["time"].to_pylist())
+    given = {name: rows[name][0].as_py() for name in rows.column_names if name not in ("time", "dropped")}
+    night = again.probability({**given, "time": ("22:00", "06:00")}).values / again.probability(given).values
+    found = again.conditional("time", given)
+    every = [f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in range(60)]
+    masses = dict(zip(every, found.masses(every).masses, strict=True))
+    assert sum(masses.values()) == pytest.approx(1)
+    assert sum(masses[time] for time in every if time >= "22:00" or time <= "06:00") == pytest.approx(float(night))
+    holes = rows.set_column(rows.column_names.index("time"), "time", pa.nulls(N, pa.string()))
+    (filled,) = again.impute(holes[:5], seed=0)
+    assert set(filled["time"].to_pylist()) <= set(every)
+    y = again.numbers(rows)
+    place = [column.name for column in again.schema.model].index("time")
+    panel = make_panel(again.schema["time"], y[:, place], y[:, place])
+    assert panel.data.shape == (N,)
+    axis = axis_of(again.schema["time"], y[:, place], again.model.cells["time"])
+    assert (axis.edges[0], axis.edges[-1]) == (0, 1440)
+    assert next(column for column in encoding_of(again)["columns"] if column["name"] == "time")["kind"] == "clock"
+    schema = schema_of_context(replace(again.schema["time"], role="context"))
+    features = FlowEncoder(schema).context_inputs(y[:, place : place + 1])
+    assert features is not None
+    assert features.shape == (N, 2)
+
+
+def test_no_code_outside_of_the_kinds_names_a_codec() -> None:
+    """Code asks a column what it is, so that a codec of its own needs no other change."""
+    source = Path(__file__).parents[2] / "src" / "cubicflow"
+    named = re.compile(r"isinstance\([^)]*\b(Listed|Gridded|Real|Constant|Dropped|Quantity)\b")
+    paths = [path for path in source.rglob("*.py") if path.parent.name != "kinds"]
+    assert not [path.name for path in paths if named.search(path.read_text(encoding="utf-8"))]
 
 
 def test_no_code_outside_of_the_kinds_names_a_kind() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
 import cubicflow as cf
 from cubicflow.accel.captured_step import FastStepHook
 from cubicflow.training import TrainingConfig
-from cubicflow.training.checkpoint import copied_to_cpu
+from cubicflow.training.checkpoint import on_cpu
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.records import AVERAGED, RAW
@@ -47,7 +49,8 @@ def test_the_best_weights_are_those_of_the_flow(hook, kind, monkeypatch):
     assert all(torch.equal(value, expected[name]) for name, value in state.best.items())
 
 
-def test_copies_of_a_checkpoint_have_the_same_values_and_their_own_memory():
+def test_the_tensors_of_a_checkpoint_share_no_memory():
+    shared = torch.randn(6)
     tensors = {
         "weight": torch.randn(3, 4).T,
         "step": torch.tensor(3),
@@ -56,13 +59,19 @@ def test_copies_of_a_checkpoint_have_the_same_values_and_their_own_memory():
         "flag": torch.tensor([True, False]),
         "half": torch.ones(1, 2, dtype=torch.bfloat16),
         "counts": torch.arange(4),
+        "expanded": torch.ones(1).expand(3),
+        "first": shared[:3],
+        "same": shared[:3],
+        "overlapping": shared[2:5],
+        "rest": shared[5:],
+        "whole": shared,
     }
-    copies = copied_to_cpu(tensors)
-    assert list(copies) == list(tensors)
+    content = on_cpu(tensors)
+    assert list(content) == list(tensors)
+    places = sorted((value.data_ptr(), value.data_ptr() + value.nbytes) for value in content.values() if value.nbytes)
+    assert all(end <= start for (_, end), (start, _) in pairwise(places))
     for name, value in tensors.items():
-        assert torch.equal(copies[name], value)
-        assert copies[name].dtype == value.dtype
-        assert copies[name].is_contiguous()
-        value.zero_()
-    assert copies["step"] == 3
-    assert copies["weight"].abs().sum() > 0
+        assert torch.equal(content[name], value)
+        assert content[name].dtype == value.dtype
+        assert content[name].is_contiguous()
+    assert content["counts"].data_ptr() == tensors["counts"].data_ptr()

@@ -36,11 +36,13 @@ from cubicflow.transforms import (
     Coupling,
     ElementMap,
     Elementwise,
+    EmergingConv,
     Inverse,
     Logit,
     LULinear,
     MultiScale,
     Orthogonal,
+    PeriodicConv,
     Permutation,
     Planar,
     QRLinear,
@@ -98,6 +100,7 @@ def couplings() -> dict[str, Case]:
 
 unit = ElementMap("cubic", 6, domain="unit")
 bent = ElementMap("cubic", 6, affine_first=True)
+GRAPH = [[0, 0, 0, 1], [1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]  # 3 -> 0, 0 -> 1, 3 -> 1
 STEPS_BY_VALUES = dict.fromkeys(("vmap", "compile"), "values decide the number of steps")
 REGISTRY: dict[str, Case] = couplings() | {
     "Coupling unit": Case(lambda: Coupling([True, False], mlp, unit), (2,), unit=True, unit_out=True),
@@ -178,6 +181,16 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Autoregressive linear states": Case(
         lambda: Autoregressive(3, partial(CausalLinear, hidden_features=6), ElementMap("affine")), (3,)
     ),
+    "Autoregressive adjacency": Case(
+        lambda: Autoregressive(4, partial(made, adjacency=GRAPH), context_features=CONTEXT), (4,)
+    ),
+    "Autoregressive adjacency unit": Case(
+        lambda: Autoregressive(4, partial(made, adjacency=GRAPH), unit), (4,), unit=True, unit_out=True
+    ),
+    "EmergingConv": Case(lambda: EmergingConv(2), (2, 3, 4)),
+    "EmergingConv C=1": Case(lambda: EmergingConv(1, 5), (1, 4, 3)),
+    "PeriodicConv": Case(lambda: PeriodicConv(2), (2, 3, 4)),
+    "PeriodicConv C=1": Case(lambda: PeriodicConv(1, 5), (1, 5, 7)),
     "Compose linear layers": Case(
         lambda: Compose([Orthogonal(3), QRLinear(3), Orthogonal(3, num_reflections=1), SVDLinear(3), QRLinear(3)]), (3,)
     ),
@@ -373,7 +386,10 @@ COMPILED = {
     "Sylvester": "eager",
     "BlockNAF D=1": "eager",
     "Continuous fixed steps": "eager",
+    "Autoregressive adjacency": "eager",
     "Recurrent context": "aot_eager",
+    "EmergingConv": "eager",
+    "PeriodicConv": "aot_eager",
     "Autoregressive recurrent shift": "eager",
 }
 

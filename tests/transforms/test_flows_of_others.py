@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from cubicflow.transforms import (
     BlockNAF,
     ElementMap,
     Elementwise,
+    EmergingConv,
     Orthogonal,
+    PeriodicConv,
     Permutation,
     Planar,
     QRLinear,
@@ -277,3 +280,64 @@ class TestRecurrent:
                 before = value
             assert torch.allclose(found, torch.stack(expected))
             assert math.isclose(log_det.detach(), sum(map(math.log, slopes)))
+
+
+class TestConvolutions:
+    @pytest.mark.parametrize("size", [1, 3, 5])
+    def test_an_emerging_convolution_is_two_masked_convolutions(self, size: int) -> None:
+        layer, p = EmergingConv(3, size).double(), size // 2
+        with torch.no_grad():
+            layer.weight.copy_(0.3 * normal(*layer.weight.shape))
+            layer.log_diagonal.copy_(0.3 * normal(2, 3, seed=1))
+        x = normal(2, 3, 6, 5)
+        expected = x
+        for i in range(2):
+            kernel = torch.zeros(3, 3, size, size, dtype=torch.float64)
+            kernel[:, :, : p + 1] = layer.weight[i].detach()
+            order = torch.arange(size * size).view(size, size)
+            kernel[:, :, order > order[p, p]] = 0
+            kernel[:, :, p, p] = kernel[:, :, p, p].tril(-1) + layer.log_diagonal[i].detach().exp().diag()
+            expected = torch.nn.functional.conv2d(expected, kernel, padding=p).flip(1, 2, 3)
+        assert torch.allclose(layer(x)[0], expected)
+
+    def test_together_two_convolutions_see_all_pixels_around(self) -> None:
+        layer = EmergingConv(1).double()
+        with torch.no_grad():
+            layer.weight.fill_(0.5)
+        x = normal(1, 1, 7, 7)
+        seen = torch.autograd.functional.jacobian(lambda x: layer(x)[0][0, 0, 3, 3], x)[0, 0] != 0
+        assert seen[2:5, 2:5].all()
+
+    @pytest.mark.parametrize("size", [1, 3, 5])
+    def test_a_periodic_convolution_pads_with_the_opposite_edge(self, size: int) -> None:
+        layer, p = PeriodicConv(3, size).double(), size // 2
+        with torch.no_grad():
+            layer.weight.copy_(0.2 * normal(*layer.weight.shape))
+        x = normal(2, 3, 6, 5)
+        kernel = layer.weight.detach().clone()
+        kernel[:, :, p, p] += torch.eye(3)
+        padded = torch.nn.functional.pad(x, (p,) * 4, mode="circular")
+        assert torch.allclose(layer(x)[0], torch.nn.functional.conv2d(padded, kernel))
+
+    def test_substitution_of_a_larger_image(self) -> None:
+        layer = EmergingConv(2).double()
+        with torch.no_grad():
+            layer.weight.copy_(0.1 * normal(*layer.weight.shape))
+        x = normal(3, 2, 16, 12)
+        assert torch.allclose(layer.inverse(layer(x)[0])[0], x, atol=1e-10)
+
+    @pytest.mark.parametrize(
+        ("run", "message"),
+        [
+            (lambda: EmergingConv(2)(torch.zeros(3, 2)), r"expects images of shape \(N, C, H, W\), got shape \(3, 2\)"),
+            (lambda: PeriodicConv(2)(torch.zeros(1, 3, 4, 4)), r"PeriodicConv expects 2 features, got 3 in an input"),
+            (
+                lambda: PeriodicConv(2, 5)(torch.zeros(1, 2, 4, 8)),
+                r"images of at least this height and width, got shap",
+            ),
+            (lambda: EmergingConv(2, 4), "kernel_size must be odd, so that a kernel has a pixel in its middle; got 4"),
+        ],
+    )
+    def test_refusals(self, run: Callable[[], object], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            run()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from cubicflow.arguments import unknown_name
-from cubicflow.distributions import DiagonalNormal
+from cubicflow.distributions import AutoregressiveMixture, DiagonalNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.image_recipe import image
 from cubicflow.flows.tabular_recipe import tabular
+from cubicflow.nets import CausalGRU
 
 # Plain networks with the random start and without the scaling of ours, and no linear layers.
 _PLAIN: dict[str, Any] = {
@@ -42,6 +44,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     # De Cao et al. 2019, with the sizes of their program density_estimation.py: 5 layers, 10 units for each column.
     "block-naf": {"layer": "block_naf", "linear": False, "num_layers": 5, "depth": 1,
                   "hidden_features": lambda features: 10 * features},
+    # Oliva et al. 2018, with the sizes of their programs mafdata_demo.py and config.py: 4 layers of a leaky relu, a
+    # scale and a recurrent shift between linear layers, recurrent conditionals of 40 normals, GRUs of 256 units.
+    "tan": {"layer": "tan", "num_layers": 4, "num_blocks": 1, "hidden_features": 256,
+            "base": lambda features: AutoregressiveMixture(
+                features, 40, network=partial(CausalGRU, hidden_features=256, num_blocks=1))},
+    # Grathwohl et al. 2019, with the sizes of their README for MINIBOONE: one flow, two hidden layers of 20 D units.
+    "ffjord": {"layer": "ffjord", "linear": False, "num_layers": 1, "num_blocks": 2, "identity_start": False,
+               "hidden_features": lambda features: 20 * features},
     # Durkan et al. 2019b, with the sizes of their program uci.py. Our splines need no interval.
     "rq-nsf": {"family": "rational_quadratic", "num_layers": 10, "num_bins": 8, "identity_start": False},
     "rq-nsf-ar": {"layer": "autoregressive", "family": "rational_quadratic", "num_layers": 10, "num_bins": 8,
@@ -70,6 +80,8 @@ def published(name: str, features: int | Sequence[int], **changes: Any) -> Flow:
     - ``"sylvester"``: Sylvester flow (van den Berg et al. 2018)
     - ``"naf"``: neural autoregressive flow (Huang et al. 2018)
     - ``"block-naf"``: block neural autoregressive flow (De Cao et al. 2019)
+    - ``"tan"``: transformation autoregressive network (Oliva et al. 2018)
+    - ``"ffjord"``: continuous flow with an estimated trace (Grathwohl et al. 2019)
     - ``"rq-nsf"``, ``"rq-nsf-ar"``: rational-quadratic couplings, or autoregressive layers (Durkan et al. 2019b)
     - ``"cubic"``: cubic-spline couplings (Durkan et al. 2019a)
 

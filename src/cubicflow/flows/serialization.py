@@ -13,6 +13,8 @@ ones. Loading takes four steps:
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.files import NotPlainError, check_plain, write_atomically
+from cubicflow.files import NotPlainError, check_plain, replacing, write_atomically
 from cubicflow.flows.descriptions import BUILT_IN, TABLE_MODELS, build, describe, registered_names, try_describe
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.meta_init import default_tensor_type
@@ -91,18 +93,27 @@ def save_flow(flow: Any, folder: str | Path, **sections: Any) -> None:
 
 def write_flow(flow: Any, folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
     """Write the weights of a flow, and config.json with the entries of ``about`` and ``sections``."""
-    write_atomically(folder / WEIGHTS_FILE, state_bytes(flow, {FORMAT: str(VERSION)}))
+    write_tensors(folder / WEIGHTS_FILE, state_of(flow), {FORMAT: str(VERSION)})
     write_config(folder, about, sections)
 
 
-def state_bytes(flow: nn.Module, metadata: dict[str, str] | None = None) -> bytes:
-    """Return the tensors of a flow as the bytes of a safetensors file."""
-    from safetensors.torch import save
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Replace a safetensors file in one step, without a copy of the tensors in memory. They share no memory."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
 
-    # Clone every tensor: safetensors refuses tensors that share memory, and buffers of one layer may share memory.
-    state = {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
-    content: bytes = save(state, metadata)
-    return content
+    with replacing(path) as file:
+        try:
+            save_file(tensors, file.name, metadata)
+        except SafetensorError as error:  # its text holds the number of the system's error
+            if (found := re.search(r"os error (\d+)", str(error))) is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from None
+
+
+def state_of(flow: nn.Module) -> dict[str, Tensor]:
+    """Return copies of a flow's tensors: safetensors refuses tensors that share memory, as buffers of a layer may."""
+    return {key: value.detach().cpu().clone().contiguous() for key, value in flow.state_dict().items()}
 
 
 def write_config(folder: Path, about: dict[str, Any], sections: dict[str, Any]) -> None:
@@ -201,7 +212,9 @@ def restored(
 
 def pack(flow: nn.Module) -> dict[str, Any]:
     """Return a flow as plain values and bytes, for pickling without torch modules."""
-    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": state_bytes(flow)}
+    from safetensors.torch import save
+
+    return {"flow": describe(flow), "dtype": flow_dtype(flow), "weights": save(state_of(flow))}
 
 
 def unpack(packed: dict[str, Any]) -> Flow | Mixture:

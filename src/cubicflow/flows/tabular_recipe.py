@@ -55,6 +55,9 @@ class TabularConfig(RecipeConfig):
         affine_first: shift and scale before the spline; see :class:`~cubicflow.transforms.ElementMap`.
         order: the order of the features in autoregressive layers, a permutation of 0 .. D - 1. Needs linear=False. The
             default is the order of the columns. Every second layer uses the reversed order.
+        adjacency: for autoregressive layers and NAF, which columns a column may depend on in each layer, D rows of D
+            truth values: row i has the parents of column i. Needs linear=False; see
+            :class:`~cubicflow.nets.MaskedResidualMLP`.
         mask: the half that a coupling layer transforms: ``"alternating"`` (even, odd, even ...) or ``"contiguous"``.
         clip: None for splines on the real line without clipping. A number builds the paper's clipped splines, between a
             sigmoid and a logit.
@@ -94,6 +97,7 @@ class TabularConfig(RecipeConfig):
     num_heads: int = 4
     affine_first: bool = False
     order: Sequence[int] | None = None
+    adjacency: Sequence[Sequence[bool]] | None = None
     mask: str = "alternating"
     clip: float | None = None
     linear: bool = True
@@ -151,6 +155,12 @@ class TabularConfig(RecipeConfig):
                 "order needs layer='autoregressive' and linear=False, because linear layers mix the features; set "
                 "both, or leave out order="
             )
+        masked = self.layer in ("autoregressive", "naf") and self.network == "mlp" and not self.linear
+        if self.adjacency is not None and (not masked or self.order is not None):
+            raise ValueError(
+                "adjacency needs layer='autoregressive' or 'naf', network='mlp', linear=False, and no order=, because "
+                "only masked networks keep to a graph of the columns"
+            )
 
     def element_map(self, domain: str | Sequence[str]) -> ElementMap:
         return replace(super().element_map(domain), affine_first=self.affine_first and domain == "real")
@@ -196,6 +206,8 @@ def _linear(config: TabularConfig, i: int) -> Transform:
 
 def _autoregressive(config: TabularConfig, i: int, domain: str) -> Transform:
     causal: Any = MaskedResidualMLP
+    if config.adjacency is not None:
+        causal = partial(MaskedResidualMLP, adjacency=config.adjacency)
     if config.network == "transformer":
         causal = partial(CausalTransformer, num_heads=config.num_heads)
     return Autoregressive(
@@ -266,8 +278,9 @@ def _turned(config: TabularConfig, i: int, layer: Transform) -> Transform:
 
 
 def _order(config: TabularConfig, i: int) -> Sequence[int] | None:
-    """Return the order of the features in layer i. With linear layers, which mix the features, no order is set."""
-    if config.linear or (config.order is None and i % 2 == 0):
+    """Return the order of the features in layer i. No order is set with linear layers, which mix the features, and
+    with a graph of features, which has its own."""
+    if config.linear or config.adjacency is not None or (config.order is None and i % 2 == 0):
         return None
     order = list(range(config.features))
     if config.order is not None:

@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.schema.sets import Set
@@ -168,7 +166,7 @@ def axis_of(
     """
     known = y[np.isfinite(y)]
     has_gaps = cells.gaps if cells is not None else bool(np.isnan(y).any())
-    if isinstance(column, Levelled):
+    if column.is_list:
         values = tuple(float(i) for i in range(len(column.levels)))
         return Axis(column, has_gaps, values=values, labels=column.labels, levels=_frequent(column, known, bars))
     start, unit = _affine(column)
@@ -176,7 +174,7 @@ def axis_of(
         values = tuple(sorted(cells.atoms))
         labels = tuple(str(value) for value in column.decode(np.asarray(values)).to_pylist())
         return Axis(column, has_gaps, start, unit, values, labels, levels=values)
-    turn = column.turn if isinstance(column, CircularColumn) else None
+    turn = column.turn
     return Axis(column, has_gaps, start, unit, edges=tuple(_edges(known, turn, bins, whole=column.counts_mass)))
 
 
@@ -196,7 +194,7 @@ def _affine(column: Column) -> tuple[float, float]:
     return first * scale, step * scale
 
 
-def _frequent(column: Levelled, y: Floats, most: int) -> tuple[float, ...]:
+def _frequent(column: Column, y: Floats, most: int) -> tuple[float, ...]:
     """Return the codes of the values with their own bar: all values if there are few, else the most frequent ones.
 
     A short list of ordered values keeps its order. All others are sorted by frequency.
@@ -211,7 +209,11 @@ def _frequent(column: Levelled, y: Floats, most: int) -> tuple[float, ...]:
 def _edges(y: Floats, turn: tuple[float, float] | None, bins: int, *, whole: bool) -> list[float]:
     """Return bin edges that cover one turn of a circle, or all but the outermost thousandths of the rows.
 
-    Bins of codes span whole steps. The last bin of a turn may be narrower.
+    Bins of codes span whole steps. The last bin of a turn may be narrower. An axis of real numbers ends at 0 or 1 if
+    the rows end near them, as shares do.
+
+    >>> [round(edge, 9) for edge in _edges(np.linspace(0, 1, 101), None, 4, whole=False)]
+    [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     if turn is None and not len(y):
         return [0.0, 1.0]
@@ -220,7 +222,8 @@ def _edges(y: Floats, turn: tuple[float, float] | None, bins: int, *, whole: boo
         low, high = math.floor(low), math.floor(high) + 1
     elif turn is None:
         margin = 0.01 * (high - low) or max(abs(low), 1.0) * 1e-3
-        low, high = 0.0 if y.min() >= 0 and low - margin < 0 else low - margin, high + margin
+        low = 0.0 if y.min() >= 0 > low - margin else low - margin
+        high = math.nextafter(1.0, 2.0) if y.max() <= 1 < high + margin else high + margin  # 1 is inside the last bin
     if not whole:
         return list(np.linspace(low, high, bins + 1).tolist())
     width = max(1, math.ceil((high - low) / bins))

@@ -11,10 +11,12 @@ from cubicflow.transforms.conv1x1 import Conv1x1
 from cubicflow.transforms.coupling import Coupling
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
+from cubicflow.transforms.emerging_conv import EmergingConv
 from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
 from cubicflow.transforms.multi_scale import MultiScale
 from cubicflow.transforms.orthogonal import Orthogonal, QRLinear, SVDLinear
+from cubicflow.transforms.periodic_conv import PeriodicConv
 from cubicflow.transforms.permutation import Permutation
 from cubicflow.transforms.planar import Planar
 from cubicflow.transforms.radial import Radial
@@ -36,6 +38,7 @@ __all__ = [
     "Coupling",
     "ElementMap",
     "Elementwise",
+    "EmergingConv",
     "Inverse",
     "LULinear",
     "LinearTransform",
@@ -43,6 +46,7 @@ __all__ = [
     "MultiScale",
     "NotInvertibleError",
     "Orthogonal",
+    "PeriodicConv",
     "Permutation",
     "Planar",
     "QRLinear",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
+from cubicflow.nets.tracing import constant_tensor
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.network_check import check_causal, is_own
@@ -22,8 +23,9 @@ class Autoregressive(Transform):
 
     The forward map takes one network pass. The inverse computes one feature at a time. With a network that has a method
     ``start_decoding``, such as :class:`~cubicflow.nets.CausalTransformer`, all D steps cost as much as one pass. With
-    any other network the inverse takes D passes. With the affine map this layer is MAF, and its :class:`Inverse` is
-    IAF. With splines this layer is what the paper left for future work.
+    any other network the inverse takes D passes; with the ``adjacency`` of a
+    :class:`~cubicflow.nets.MaskedResidualMLP`, one pass for each level of the graph. With the affine map this layer is
+    MAF, and its :class:`Inverse` is IAF. With splines this layer is what the paper left for future work.
 
     Args:
         features: D.
@@ -65,6 +67,11 @@ class Autoregressive(Transform):
         self.network = make_network(network, features, features * size, context_features, circles)
         if not is_own(self.network):
             check_causal(self.network, features, features * size, context_features)
+        self._levels: list[list[int]] | None = getattr(self.network, "levels", None)
+        if self._levels is not None:
+            self.inverse_passes = len(self._levels)
+            if self.order is not None:
+                raise ValueError("a network with adjacency= has an order of its own; leave out order=")
 
     def config(self) -> dict[str, Any]:
         settings = config_of(self, "features", "network", "element_map", "context_features")
@@ -78,6 +85,8 @@ class Autoregressive(Transform):
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         self._check(z, context)
+        if self._levels is not None:
+            return self._by_levels(z, context, self._levels)
         z = z if self.order is None else z.index_select(1, self.before)
         start_decoding = getattr(self.network, "start_decoding", None)
         next_params = self._one_pass_each(z, context) if start_decoding is None else start_decoding(z.shape[0], context)
@@ -93,6 +102,18 @@ class Autoregressive(Transform):
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         check_ends(self, ends)
         return self.element_map.map_box(ends)
+
+    def _by_levels(self, z: Tensor, context: Tensor | None, levels: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Compute all features of a level, whose parents are known, in one pass."""
+        x, log_slope = torch.zeros_like(z), torch.zeros_like(z)
+        for level in levels:
+            chosen, params = constant_tensor(level, z.device), self._params(x, context)
+            parts = self._map.columns(level)(z.index_select(1, chosen), params.index_select(1, chosen), inverse=True)
+            x, log_slope = (
+                whole.to(part.dtype).index_copy(1, chosen, part)
+                for whole, part in zip((x, log_slope), parts, strict=True)
+            )
+        return x, sum_features(log_slope)
 
     def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
         """Return the function of ``start_decoding`` for a network that has none: one full pass for each feature."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from cubicflow.arguments import positive
 from cubicflow.transforms.linear import LinearTransform
 from cubicflow.transforms.lu_linear import LULinear
-from cubicflow.transforms.transform import Transform, check_features
+from cubicflow.transforms.transform import Transform, check_image
 
 
 class Conv1x1(Transform):
@@ -54,9 +54,7 @@ class Conv1x1(Transform):
         return self._over_pixels(z, inverse=True)
 
     def _over_pixels(self, x: Tensor, *, inverse: bool) -> tuple[Tensor, Tensor]:
-        check_features(self, x, self.features)
-        if x.ndim != 4:
-            raise ValueError(f"Conv1x1 expects images of shape (N, C, H, W), got shape {tuple(x.shape)}")
+        check_image(self, x, self.features)
         n, _, height, width = x.shape
         pixels = x.permute(0, 2, 3, 1).reshape(-1, self.features)  # (N H W, C)
         y, log_det = self.linear.inverse(pixels) if inverse else self.linear(pixels)

@@ -167,6 +167,13 @@ def check_features(transform: Transform, x: Tensor, features: int) -> None:
         raise ValueError(f"{name} expects {features} features, got {x.shape[1]} in an input of shape {tuple(x.shape)}")
 
 
+def check_image(transform: Transform, x: Tensor, features: int) -> None:
+    """Raise a ValueError unless x is a batch of images with ``features`` channels."""
+    check_features(transform, x, features)
+    if x.ndim != 4:
+        raise ValueError(f"{type(transform).__name__} expects images of shape (N, C, H, W), got shape {tuple(x.shape)}")
+
+
 def check_ends(transform: Transform, ends: Tensor) -> None:
     """Raise a ValueError unless a box, given by its two ends, has the features of the transform."""
     if transform.features and ends.shape[1] != transform.features:

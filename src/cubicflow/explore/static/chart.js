@@ -84,24 +84,18 @@ function bars(column) {
     const name = column.bars[bin] ?? "missing";
     const [data, model, share] = ["of-data", "of-model", "share"].map((kind) => make("span", { class: kind }));
     const word = make("span", { class: "word", title: name, text: name });
-    return { bin, name, data, model, share, cells: [word, make("span", { class: "track" }, data, model), share] };
+    return { bin, data, model, share, cells: [word, make("span", { class: "track" }, data, model), share] };
   });
-  const element = make("div", { class: "bars", role: "img", tabindex: 0 }, ...rows.flatMap(({ cells }) => cells));
+  const about = { class: "bars", role: "group", tabindex: 0, "aria-label": column.name };
+  const element = make("div", about, ...rows.flatMap(({ cells }) => cells));
   const draw = (/** @type {Picture} */ { data, model, errors }) => {
-    const masses = model ?? data ?? [];
     const highest = Math.max(...bins.flatMap((bin) => [data?.[bin] ?? 0, model?.[bin] ?? 0]), 1e-9);
     for (const { bin, data: behind, model: front, share } of rows) {
       behind.style.width = `${(100 * (data?.[bin] ?? 0)) / highest}%`;
       front.style.width = `${(100 * (model?.[bin] ?? 0)) / highest}%`;
-      share.textContent = percent(masses[bin]);
+      share.textContent = percent((model ?? data ?? [])[bin]);
       share.title = errors ? `± ${percent(2 * errors[bin])}` : "";
     }
-    const most = rows
-      .slice()
-      .sort((a, b) => masses[b.bin] - masses[a.bin])
-      .slice(0, 3);
-    const words = most.map(({ bin, name }) => `${name} ${percent(masses[bin])}`);
-    element.setAttribute("aria-label", `${column.name}: ${words.join(", ")}`);
   };
   return { element, draw };
 }

@@ -1,14 +1,12 @@
-"""The kinds of columns. A new kind is a class in its own file and a line in ``REGISTRY``.
+"""The kinds of columns. A new kind is a record in ``records.py`` and a name in ``KINDS``.
 
-``REGISTRY`` holds names instead of classes: the help of the command line lists the kinds, and importing the classes
-takes seconds.
+``KINDS`` holds names: the help of the command line lists the kinds, and importing the records takes seconds.
 """
 
 from __future__ import annotations
 
 import reprlib
 from functools import cache
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from cubicflow.tables.table_error import TableError
@@ -16,29 +14,23 @@ from cubicflow.tables.table_error import TableError
 if TYPE_CHECKING:
     from cubicflow.tables.kinds.column import Column, Role
     from cubicflow.tables.kinds.facts import Facts
+    from cubicflow.tables.kinds.records import Kind
 
-# kind: file.Class, from the most general kind to the most specific one
-REGISTRY = {
-    "real": "real.Real",
-    "circular": "circular.Circular",
-    "circular steps": "circular.CircularSteps",
-    "levels": "levels.Levels",
-    "stepped": "stepped.Stepped",
-    "integer": "integer.Integer",
-    "datetime": "datetime.Datetime",
-    "categorical": "categorical.Categorical",
-    "boolean": "boolean.Boolean",
-    "constant": "constant.Constant",
-    "dropped": "constant.Dropped",
-}
+# from the most general kind to the most specific one
+KINDS = (
+    *("real", "circular", "circular steps", "levels", "stepped", "integer", "datetime"),
+    *("categorical", "boolean", "constant", "dropped"),
+)
 # the kinds that a user may request
-KIND_NAMES = [name for name in REGISTRY if name not in ("circular steps", "levels", "dropped")]
+KIND_NAMES = [name for name in KINDS if name not in ("circular steps", "levels", "dropped")]
 
 
 @cache
-def kinds() -> dict[str, type[Column]]:
-    """Return the class of every kind by its name."""
-    return {name: resolve_name(f"{__name__}.{path}") for name, path in REGISTRY.items()}
+def kinds() -> dict[str, Kind]:
+    """Return every kind by its name."""
+    from cubicflow.tables.kinds.records import RECORDS
+
+    return {name: RECORDS[name] for name in KINDS}
 
 
 def decide(facts: Facts, requested_kind: str | None, role: Role) -> Column:
@@ -64,5 +56,5 @@ def column_from_json(value: Any) -> Column:
     if not isinstance(kind, str) or kind not in kinds():
         # shortened, because an untrusted file may hold megabytes here
         name, found = str(value.get("name"))[:80], reprlib.repr(kind)
-        raise TableError(f"column {name!r} has the unknown kind {found}; the kinds are {', '.join(REGISTRY)}")
-    return kinds()[kind].from_json(value)
+        raise TableError(f"column {name!r} has the unknown kind {found}; the kinds are {', '.join(KINDS)}")
+    return kinds()[kind].codec.from_json(value)

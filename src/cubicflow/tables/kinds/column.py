@@ -1,12 +1,13 @@
-"""The interface of all kinds of columns: inference, encoding to numbers, and the part in the likelihood."""
+"""The interface of all codecs of columns: values to numbers and back, and the part in the likelihood."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from cubicflow.tables.arrow_types import (
     floats,
     is_date,
     is_number,
-    is_readable,
     is_text,
     plain_text,
     read_text,
@@ -26,15 +26,17 @@ from cubicflow.tables.arrow_types import (
     type_of,
     words_as,
 )
-from cubicflow.tables.kinds.facts import Facts as Facts  # re-exported for the kinds
+from cubicflow.tables.kinds import kinds
+from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.maps import CodeCounts, Map, Scaled, map_from_json
-from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.table_error import TableError
+
+if TYPE_CHECKING:
+    from cubicflow.tables.kinds.records import Kind
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
 Level = str | int | float | bool
 Bounds = tuple[float, float]
-Kind = type["Column"]
-TypeTest = Callable[[pa.DataType], bool]
 Parsers = dict[str, Callable[[Any], Any]]
 
 ABSURD = 1e12  # standard deviations; the square of much larger numbers overflows float32
@@ -52,12 +54,13 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column of a table. Each kind of column is a subclass.
+    """A column of a table. Its subclasses are codecs: ways to turn values into numbers and back. A kind of column is a
+    name for a codec with some properties (:mod:`cubicflow.tables.kinds.records`).
 
     The life of a column:
 
-    1. :meth:`infer` makes the column from the facts of one pass over the table. :meth:`settle` adds the properties
-       that depend on a sample of rows. :meth:`learn` adds the map, from the counts of the training rows.
+    1. A kind makes the column from the facts of one pass over the table. :meth:`settle` adds the properties that depend
+       on a sample of rows. :meth:`learn` adds the map, from the counts of the training rows.
     2. :meth:`encode` turns values into numbers y: a code for each step or level, or the value itself. :meth:`decode`
        turns y back into values. ``map`` takes y (code + u for a code, with noise u in (0, 1)) to the real line.
     3. The likelihood counts the probability of a code if ``counts_mass`` is true, and a density per unit otherwise;
@@ -68,41 +71,56 @@ class Column(ABC):
         type: the name of the arrow type.
         role: ``"model"``, ``"context"``, ``"weights"``, ``"constant"`` or ``"dropped"``.
         map: the map from y to the flow's numbers, whose limits are hard limits; None for a column without a map.
+        kind: the name of the kind.
+        levels: the values of a list, in the order of the codes.
     """
 
-    kind: ClassVar[str]
-    roles: ClassVar[tuple[Role, ...]] = ("model", "context")
     counts_mass: ClassVar[bool] = True
     is_list: ClassVar[bool] = False  # whether the values are a finite list instead of points on a line
-    is_ordered: ClassVar[bool] = True  # whether the values have a natural order
-    is_measured: ClassVar[bool] = False  # whether the values can have a transform and bounds
-    on_calendar: ClassVar[bool] = False
-    is_circle: ClassVar[bool] = False  # whether the two ends of the range are the same point
-    accepts_type: ClassVar[TypeTest] = staticmethod(is_readable)
-    json_parsers: ClassVar[Parsers] = {}  # parsers of the fields that only this kind has
+    json_parsers: ClassVar[Parsers] = {}  # parsers of the fields that only this codec has
 
     name: str
     type: str
     role: Role = "model"
     map: Map | None = None
+    kind: str = field(default="", kw_only=True)
+    levels: tuple[Level, ...] = field(default=(), kw_only=True)
+
+    @property
+    def about(self) -> Kind:
+        return kinds()[self.kind]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the values have a natural order."""
+        return not self.is_list or self.about.is_ordered
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the values can have a transform and bounds."""
+        return False
+
+    @property
+    def on_calendar(self) -> bool:
+        return not self.is_list and is_date(self.arrow_type)
+
+    @property
+    def has_steps(self) -> bool:
+        return self.counts_mass and not self.is_list
+
+    @property
+    def turn(self) -> Bounds | None:
+        """The plain numbers of the two ends of a circle, which are the same point; None if the values lie on a line.
+        All plain numbers lie below the second end."""
+        return None
+
+    @property
+    def is_circle(self) -> bool:
+        return self.turn is not None
 
     # --- inference ---
 
-    @classmethod
-    @abstractmethod
-    def infer(cls, facts: Facts, requested_kind: Kind | None, role: Role) -> Column | None:
-        """Return the column if this kind accepts the values, else None.
-
-        Args:
-            facts: the facts of all rows.
-            requested_kind: the kind that the user requested, or None.
-            role: the role of the column in the model.
-
-        Raises:
-            TableError: the values cannot be of the requested kind.
-        """
-
-    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:  # noqa: ARG002 - some kinds use it
+    def settle(self, seen: Evidence) -> tuple[Column, list[str]]:  # noqa: ARG002 - some codecs use it
         """Return the column with the properties that depend on a sample of training rows, and remarks for the user."""
         return self, []
 
@@ -113,12 +131,23 @@ class Column(ABC):
     # --- values to numbers and back ---
 
     @abstractmethod
+    def numbers(self, array: pa.Array) -> Floats:
+        """Return y of values that :meth:`read` returned, without limits. Raises TableError for a value that the column
+        cannot hold."""
+
+    def any_numbers(self, array: pa.Array) -> Floats:
+        """Return y of values that :meth:`read` returned, without limits; inf for a value that the column cannot hold.
+        May raise TableError instead."""
+        return self.numbers(array)
+
     def encode(self, array: pa.Array) -> Floats:
         """Return y for every value of an array without missing values.
 
         Raises:
-            TableError: a value does not belong to the column.
+            TableError: a value does not belong to the column, or lies beyond the limits of its map.
         """
+        array = self.read(array)
+        return self._within_limits(self.numbers(array), array)
 
     def encode_any(self, array: pa.Array) -> Floats:
         """Return y for every value of an array without missing values; inf for a value that does not belong to the
@@ -129,12 +158,16 @@ class Column(ABC):
         if not len(array):
             return np.empty(0)
         try:
-            return self.encode(array)
+            return self.any_numbers(self.read(array))
         except TableError:  # bisect until each invalid value is alone
             if len(array) == 1:
                 return np.array([np.inf])
             half = len(array) // 2
             return np.concatenate([self.encode_any(array[:half]), self.encode_any(array[half:])])
+
+    def unwrapped(self, array: pa.Array) -> Floats:
+        """Return plain numbers that may be whole turns away from a circle, of values that :meth:`read` returned."""
+        return self.numbers(array)
 
     @abstractmethod
     def decode(self, y: Floats) -> pa.Array:
@@ -143,6 +176,22 @@ class Column(ABC):
     def rounded(self, y: Floats) -> Floats:
         """Return sampled numbers rounded to the decimals of written values."""
         return y
+
+    def written(self, first: float, last: float) -> list[tuple[float, float, float, float]]:
+        """Return the intervals of numbers that round to a value from ``first`` to ``last``.
+
+        Each interval is its two ends, its first and its last value.
+        """
+        return [(first, last, first, last)]
+
+    def unlimited(self, y: Floats) -> Floats:
+        """Return the values of plain numbers, as numbers, without the limits of samples."""
+        return y
+
+    @property
+    def code_range(self) -> tuple[float, float]:
+        """The first and the last code that a sample may have."""
+        return -math.inf, math.inf
 
     def read(self, array: pa.Array) -> pa.Array:
         """Return the array with text parsed as the column's type and dictionaries decoded."""
@@ -185,6 +234,11 @@ class Column(ABC):
     def decimals(self) -> int | None:
         """The number of decimals of values written as text; None for all decimals."""
         return None
+
+    @property
+    def exact_decimals(self) -> int:
+        """The number of decimals of values with steps."""
+        return 0
 
     def values(self, values: Sequence[Level]) -> pa.Array:
         """Return an arrow array of values stored in JSON, where dates are whole numbers. Text becomes plain strings."""
@@ -230,7 +284,7 @@ class Column(ABC):
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the values of a list, in the order of the codes."""
-        return ()
+        return tuple(str(level) for level in self.levels)
 
     # --- JSON ---
 
@@ -240,23 +294,26 @@ class Column(ABC):
         return {key: _json_value(value) for key, value in fields.items() if value is not None}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Column:
+    def from_json(cls, value: dict[str, Any]) -> Self:
         """Return the column that :meth:`to_json` wrote. Every field is checked, so encode and decode cannot fail later.
 
         Raises:
-            TableError: the value is not a valid column of this kind.
+            TableError: the value is not a valid column of its kind.
         """
+        kind = kinds()[value["kind"]]
         if unknown := sorted(value.keys() - {"name", "kind", "type", "role", "map", *cls.json_parsers}):
-            raise TableError(f"a column of kind {cls.kind} has no field {unknown[0]!r}")
+            raise TableError(f"a column of kind {kind.name} has no field {unknown[0]!r}")
         name, type, role = (value.get(key) for key in ("name", "type", "role"))
         if not isinstance(name, str) or not isinstance(type, str):
             raise TableError("a column needs a name and a type")
-        if role not in cls.roles:
-            raise TableError(f"column {name!r} has the role {role!r}; a {cls.kind} column is {' or '.join(cls.roles)}")
+        if role not in kind.roles:
+            raise TableError(
+                f"column {name!r} has the role {role!r}; a {kind.name} column is {' or '.join(kind.roles)}"
+            )
         try:
             map = map_from_json(value["map"]) if "map" in value else None
             extra = {key: parse(value.get(key)) for key, parse in cls.json_parsers.items()}
-            column = cls(name, type, role, map, **extra)
+            column = cls(name, type, role, map, kind=kind.name, **extra)
             column.check()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise TableError(f"invalid column {name!r}: {error}") from None
@@ -264,26 +321,12 @@ class Column(ABC):
 
     def check(self) -> None:
         """Raise ValueError if the fields read from JSON contradict each other."""
-        if not type(self).accepts_type(self.arrow_type):
+        if not self.about.accepts(self.arrow_type):
             raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
+        if self.is_circle != self.about.is_circle:
+            raise ValueError("a circle needs two ends, and a line has none")
 
-
-class Quantity(Column):
-    """Numbers or dates: values that are points on a line."""
-
-    is_measured: ClassVar[bool] = True
-    accepts_type: ClassVar[TypeTest] = staticmethod(is_number)
-
-    def encode(self, array: pa.Array) -> Floats:
-        array = self.read(array)
-        return self._within_limits(self.numbers(array), array)
-
-    def encode_any(self, array: pa.Array) -> Floats:
-        return super(Quantity, replace(self, map=None)).encode_any(array)
-
-    @abstractmethod
-    def numbers(self, array: pa.Array) -> Floats:
-        """Return y of values that :meth:`read` returned, ignoring the limits of the map."""
+    # --- limits ---
 
     def finite(self, array: pa.Array) -> Floats:
         """Return the values as float64. Raise TableError if a value is infinite."""
@@ -292,21 +335,6 @@ class Quantity(Column):
         if infinite.any():
             raise TableError(f"column {self.name!r} holds {int(infinite.sum())} infinite values; remove those rows")
         return values
-
-    def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
-        """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
-        if transform == "log":
-            # A column with masses may hold 0: noise moves 0 into (0, 1), where the logarithm is finite. Without noise,
-            # 0 has no logarithm.
-            if smallest < 0 or (smallest == 0 and not self.counts_mass):
-                raise TableError(
-                    f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
-                    "below all values, or use the transform asinh",
-                    transforms={self.name: "asinh"},
-                )
-            return Scaled("log", start=start, unit=unit)
-        centre, spread = median_and_spread(sample)
-        return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
 
     def _within_limits(self, y: Floats, array: pa.Array) -> Floats:
         if self.map is None or not y.size:
@@ -331,16 +359,27 @@ class Quantity(Column):
         return y
 
 
-def cannot_be(facts: Facts, requested_kind: type[Column]) -> TableError:
-    """Return the error for values that cannot be of the requested kind."""
-    if is_text(facts.type):
-        examples = some(facts.sorted_distinct(), 3)
-        return TableError(
-            f"column {facts.name!r} cannot be {requested_kind.kind}: it holds text such as {examples}; choose another "
-            "kind"
-        )
-    what = "true and false" if pa.types.is_boolean(facts.type) else "dates" if is_date(facts.type) else "numbers"
-    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested_kind.kind}; choose another kind")
+class Quantity(Column):
+    """Numbers or dates: values that are points on a line or on a circle."""
+
+    @property
+    def is_measured(self) -> bool:
+        return not self.on_calendar
+
+    def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
+        """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
+        if transform == "log":
+            # A column with masses may hold 0: noise moves 0 into (0, 1), where the logarithm is finite. Without noise,
+            # 0 has no logarithm.
+            if smallest < 0 or (smallest == 0 and not self.counts_mass):
+                raise TableError(
+                    f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
+                    "below all values, or use the transform asinh",
+                    transforms={self.name: "asinh"},
+                )
+            return Scaled("log", start=start, unit=unit)
+        centre, spread = median_and_spread(sample)
+        return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
 
 
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:

@@ -1,4 +1,4 @@
-"""Numbers and dates recorded at a fixed resolution: the base class of stepped, integer and datetime columns."""
+"""Columns of numbers and dates at a fixed resolution, on a line or on a circle."""
 
 from __future__ import annotations
 
@@ -8,14 +8,30 @@ from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import Floats, epsilon_of, is_date, whole_as, whole_numbers
-from cubicflow.tables.kinds.column import Bounds, Evidence, Facts, Parsers, Quantity, first_shown
-from cubicflow.tables.kinds.facts import LARGEST, Codes, Grid
+from cubicflow.tables.arrow_types import (
+    Floats,
+    epsilon_of,
+    floats_as,
+    is_date,
+    shown,
+    whole_as,
+    whole_numbers,
+)
+from cubicflow.tables.kinds.column import (
+    Bounds,
+    Evidence,
+    Parsers,
+    Quantity,
+    first_shown,
+)
+from cubicflow.tables.kinds.facts import LARGEST, Grid
 from cubicflow.tables.maps import CodeCounts, histogram_of_codes
 from cubicflow.tables.table_error import TableError
 
 LARGEST_WHOLE = 2**63 - 1
+MOST_STEPS = 100_000  # steps from the smallest to the largest value; a finer column counts as continuous
 # The smallest or largest value is a hard limit if at least this share and this number of rows have the value.
 PILED = 0.01  # share of the rows
 PILED_ROWS = 10  # rows
@@ -23,11 +39,19 @@ PILED_ROWS = 10  # rows
 
 @dataclass(frozen=True, kw_only=True)
 class Gridded(Quantity):
-    """Numbers and dates at a fixed resolution: y is the code k of a value; the likelihood counts the code's mass."""
+    """Numbers and dates at a fixed resolution: y is the code k of a value; the likelihood counts the code's mass.
+
+    The grid of a circle spans one turn.
+    """
 
     json_parsers: ClassVar[Parsers] = {"grid": Grid.from_json}
 
     grid: Grid
+    kind: str = "stepped"
+
+    @property
+    def turn(self) -> Bounds | None:
+        return (0.0, float(self.grid.count)) if self.about.is_circle else None
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
         """Return the column with the requested transform, if any. By default :meth:`learn` fits a histogram."""
@@ -38,6 +62,8 @@ class Gridded(Quantity):
         return replace(self, map=self.transformed(seen.transform, seen.facts.smallest, values, **scale)), []
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:
+        if self.is_circle:
+            return self
         low, high = self._hard_limits(counts, rows) if bounds is None else self._codes_within(bounds)
         return replace(self, map=histogram_of_codes(counts, low, high))
 
@@ -68,7 +94,27 @@ class Gridded(Quantity):
         return first, last
 
     def numbers(self, array: pa.Array) -> Floats:
+        return self._wrapped(self.unwrapped(array))
+
+    def unwrapped(self, array: pa.Array) -> Floats:
         """Return the codes of values. A context value may lie between grid points; any other value may not."""
+        y, fit = self._places(array)
+        if fit.all() or self.role == "context":
+            return y
+        raise TableError(
+            f"column {self.name!r} holds {int((~fit).sum())} values that are not {self.expected_values}, the first is "
+            f"{first_shown(array, ~fit)}; round them"
+        )
+
+    def any_numbers(self, array: pa.Array) -> Floats:
+        y, _ = self._places(array)
+        return np.where((y == np.floor(y)) | (self.role == "context"), self._wrapped(y), np.inf)
+
+    def _wrapped(self, y: Floats) -> Floats:
+        return np.mod(y, self.grid.count) if self.is_circle else y
+
+    def _places(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the places of values on the grid, and whether they are grid points."""
         grid = self.grid
         if is_date(array.type) and array.type != self.arrow_type:
             try:
@@ -97,29 +143,34 @@ class Gridded(Quantity):
             values = self.finite(array)
             codes, fit = grid.codes(values, epsilon_of(array.type))
         if fit.all():
-            return codes.astype(np.float64)
-        if self.role == "context":
-            return np.where(fit, codes, (values * 10.0**grid.decimals - float(grid.origin)) / grid.step)
-        raise TableError(
-            f"column {self.name!r} holds {int((~fit).sum())} values that are not {self.expected_values}, the first is "
-            f"{first_shown(array, ~fit)}; round them"
-        )
-
-    def encode_any(self, array: pa.Array) -> Floats:
-        if self.role == "context":
-            return super().encode_any(array)
-        y = replace(self, role="context").encode_any(array)  # the role lets y lie between codes
-        return np.where(y == np.floor(y), y, np.inf)
+            return codes.astype(np.float64), fit
+        return np.where(fit, codes, (values * 10.0**grid.decimals - float(grid.origin)) / grid.step), fit
 
     def decode(self, y: Floats) -> pa.Array:
-        return self.from_codes(np.clip(np.floor(y), *self.code_range).astype(np.int64))
+        steps = np.floor(y)
+        inside = np.mod(steps, self.grid.count) if self.is_circle else np.clip(steps, *self.code_range)
+        codes = inside.astype(np.int64)
+        if self._is_whole:
+            return whole_as(self.grid.origin + self.grid.step * codes, self.arrow_type)
+        return floats_as(self.grid.values(codes), self.arrow_type, self.grid.decimals)
 
-    def from_codes(self, codes: Codes) -> pa.Array:
-        """Return the values of codes as the column's arrow type. The values are whole numbers or dates."""
-        return whole_as(self.grid.origin + self.grid.step * codes, self.arrow_type)
+    def unlimited(self, y: Floats) -> Floats:
+        return self.grid.values(y)  # type: ignore[arg-type] # codes as floats
 
     @property
-    def code_range(self) -> tuple[int, int]:
+    def _is_whole(self) -> bool:
+        return pa.types.is_integer(self.arrow_type) or is_date(self.arrow_type)
+
+    @property
+    def decimals(self) -> int | None:
+        return None if self._is_whole else self.grid.decimals
+
+    @property
+    def exact_decimals(self) -> int:
+        return self.grid.decimals
+
+    @property
+    def code_range(self) -> tuple[float, float]:
         """The first and the last code that a sample may have, by the limits of the column and of its type."""
         grid = self.grid
         smallest, largest = _whole_range(self.arrow_type, grid.decimals)
@@ -131,29 +182,40 @@ class Gridded(Quantity):
 
     @property
     def expected_values(self) -> str:
-        start = self.grid.origin / 10**self.grid.decimals
-        counted = f" counted from {start:.12g}" if start % self.grid.width else ""
-        return f"multiples of {self.grid.width:.12g}{counted}"
+        grid = self.grid
+        if self.on_calendar:
+            start = shown(self.values([grid.origin]))[0]
+            return f"date-times in steps of {self._step} counted from {start}"
+        if grid.step == 1 and not grid.decimals:
+            return "whole numbers"
+        start = grid.origin / 10**grid.decimals
+        counted = f" counted from {start:.12g}" if start % grid.width else ""
+        return f"multiples of {self._step}{counted}"
 
     @property
     def likelihood_term(self) -> str:
-        return f"mass per step of {self.grid.width:.12g}"
+        return f"mass per step of {self._step}"
+
+    @property
+    def _step(self) -> str:
+        return _duration(self.arrow_type, self.grid.step) if self.on_calendar else f"{self.grid.width:.12g}"
+
+    def axis_values(self, array: pa.Array) -> Floats:
+        """Return numbers, or days since 1970, the unit of matplotlib's date axes."""
+        if not self.on_calendar:
+            return super().axis_values(array)
+        return whole_numbers(array.cast(pa.timestamp("ms"), safe=False)) / 86_400_000.0
 
     @property
     def axis_step(self) -> float | None:
-        return self.grid.width
+        if not self.on_calendar:
+            return self.grid.width
+        return float(np.diff(self.axis_values(self.values([0, self.grid.step])))[0]) or None
 
-
-def whole_grid(facts: Facts) -> Grid:
-    """Return the grid of a column of whole numbers or dates. Raise TableError if the grid is too long."""
-    grid = facts.finder.grid()
-    if grid is None or grid.count > LARGEST:
-        raise TableError(
-            f"column {facts.name!r} spans more than 2^53 steps, from {facts.smallest:.6g} to {facts.largest:.6g}; if "
-            "it holds identifiers, leave it out",
-            drop=[facts.name],
-        )
-    return grid
+    def check(self) -> None:
+        super().check()
+        if self.is_circle and self.grid.count > MOST_STEPS:
+            raise ValueError(f"a turn has {self.grid.count} steps, more than {MOST_STEPS}")
 
 
 def _whole_range(type: pa.DataType, decimals: int) -> tuple[int, int]:
@@ -168,3 +230,34 @@ def _whole_range(type: pa.DataType, decimals: int) -> tuple[int, int]:
     elif pa.types.is_float16(type):
         largest = min(largest, int(np.finfo(np.float16).max) * 10**decimals)
     return -largest, largest
+
+
+def _duration(type: pa.DataType, step: int) -> str:
+    unit = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    seconds = step * (86400.0 if pa.types.is_date32(type) else 1e-3 if pa.types.is_date64(type) else unit[type.unit])
+    for name, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if seconds >= length and seconds % length == 0:
+            count = int(seconds // length)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return f"{seconds:g} seconds"
+
+
+def ring_grid(seen: Grid | None, ends: Bounds) -> Grid | None:
+    """Return the grid of one turn, starting at the first end.
+
+    Returns None if the values and the turn have no common step, or if that step is tiny. ``seen`` is the grid of the
+    observed values, or None.
+
+    >>> ring_grid(Grid(1, 1, 0, 22), (0.0, 24.0))
+    Grid(origin=0, step=1, decimals=0, count=24)
+    >>> ring_grid(Grid(1, 1, 0, 6), (0.0, 2 * math.pi)) is None
+    True
+    """
+    if seen is None:
+        return None
+    low, high = (end * 10.0**seen.decimals for end in ends)
+    if low != round(low) or high != round(high):
+        return None
+    origin, turn = round(low), round(high) - round(low)
+    step = math.gcd(seen.step, turn, seen.origin - origin)
+    return Grid(origin, step, seen.decimals, turn // step) if turn // step <= MOST_STEPS else None

@@ -1,22 +1,34 @@
-"""Real columns: numbers without a step, with a density per unit."""
+"""Columns of numbers without a step, on a line or on a circle, with a density per unit."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as, type_name
-from cubicflow.tables.kinds.column import Column, Evidence, Facts, Parsers, Quantity, Role, median_and_spread
+from cubicflow.tables.arrow_types import (
+    Floats,
+    decimal_range,
+    floats_as,
+)
+from cubicflow.tables.kinds.column import (
+    Bounds,
+    Column,
+    Evidence,
+    Parsers,
+    Quantity,
+    median_and_spread,
+)
 from cubicflow.tables.kinds.facts import LARGEST
+from cubicflow.tables.kinds.gridded import Gridded, ring_grid
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
 
-MOST_DIGITS = 8  # decimals of samples; numbers with more decimals are not rounded
 HEAVY = 1000.0  # spreads from the median; with longer tails, standardising would squeeze most values into one point
 
 
@@ -26,25 +38,44 @@ def _parse_decimals(decimals: Any) -> Any:
     return decimals
 
 
+def _parse_ends(value: Any) -> Bounds | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, int | float) for end in value):
+        raise ValueError(f"the ends of a circle should be two numbers, got {str(value)[:80]}")
+    low, high = map(float, value)
+    if not (math.isfinite(high - low) and low < high):
+        raise ValueError(f"the ends of a circle should be finite, the first below the second, got {low} and {high}")
+    return low, high
+
+
 @dataclass(frozen=True, kw_only=True)
 class Real(Quantity):
-    """Numbers without a step. Samples are rounded to ``decimals`` decimals; None keeps all digits."""
+    """Numbers without a step, with a density per unit.
 
-    kind: ClassVar[str] = "real"
-    roles: ClassVar[tuple[Role, ...]] = ("model", "context", "weights")
+    Attributes:
+        decimals: samples are rounded to so many decimals; None keeps all digits.
+        ends: the two ends of a circle, one turn apart; they are the same point. Values that differ by a whole turn are
+            equal, and are returned in [first end, second end). None for a line.
+
+    >>> Real("angle", "double", ends=(-180.0, 180.0)).numbers(pa.array([190.0, 180.0, -10.0])).tolist()
+    [-170.0, -180.0, -10.0]
+    """
+
     counts_mass: ClassVar[bool] = False
-    json_parsers: ClassVar[Parsers] = {"decimals": _parse_decimals}
+    json_parsers: ClassVar[Parsers] = {"decimals": _parse_decimals, "ends": _parse_ends}
 
     decimals: int | None = None
+    ends: Bounds | None = None
+    kind: str = "real"
 
-    @classmethod
-    def infer(cls, facts: Facts, requested_kind: type[Column] | None, role: Role) -> Column | None:  # noqa: ARG003
-        known = not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS
-        type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
-        decimals = facts.finder.decimals if known else 0 if facts.too_large_for_steps else None
-        return cls(facts.name, type, role, decimals=decimals)
+    @property
+    def turn(self) -> Bounds | None:
+        return self.ends
 
     def settle(self, seen: Evidence) -> tuple[Column, list[str]]:
+        if self.about.is_circle:
+            return self._circle(seen), []
         values = self.encode(seen.sample.column(self.name).combine_chunks())
         smallest, largest, note = seen.facts.smallest, seen.facts.largest, None
         if seen.transform is not None:
@@ -62,6 +93,21 @@ class Real(Quantity):
             shape, note = self.shape(smallest, largest, values)
         return replace(self, map=shape), [note] if note else []
 
+    def _circle(self, seen: Evidence) -> Column:
+        """Return the circle with the ends that the user gave; one of steps if the values and a turn have a step."""
+        if seen.transform is not None:
+            raise TableError(f"column {self.name!r} is circular, so it takes no transform; leave {seen.transform} out")
+        if seen.bounds is None or not all(map(math.isfinite, seen.bounds)):
+            raise TableError(
+                f"column {self.name!r} is circular; give the length of a turn",
+                kinds={self.name: "circular:24"},
+            )
+        ring = ring_grid(seen.facts.finder.grid(), seen.bounds)
+        if ring is not None:
+            return Gridded(self.name, self.type, self.role, grid=ring, kind="circular steps")
+        type = "double" if pa.types.is_integer(self.arrow_type) else self.type
+        return replace(self, type=type, ends=seen.bounds)
+
     def shape(self, smallest: float, largest: float, sample: Floats) -> tuple[Scaled, str | None]:
         """Return a default transform, without mean and std, for values in [smallest, largest], and a remark or None.
 
@@ -76,25 +122,58 @@ class Real(Quantity):
         )
 
     def numbers(self, array: pa.Array) -> Floats:
+        return self._wrapped(self.finite(array))
+
+    def unwrapped(self, array: pa.Array) -> Floats:
         return self.finite(array)
 
+    def _wrapped(self, values: Floats) -> Floats:
+        """Return points of a circle as numbers in [first end, second end)."""
+        if self.ends is None:
+            return values
+        low, high = self.ends
+        inside = low + np.mod(values - low, high - low)
+        return np.where(inside < high, inside, low)  # a value just below `low` can round to `high`
+
     def rounded(self, y: Floats) -> Floats:
-        return y if self.decimals is None else np.round(y, self.decimals)
+        if self.decimals is None:
+            return self._wrapped(y)
+        nearest = np.round(y, self.decimals)
+        if self.ends is None:
+            return nearest
+        first, last, closes = self._written_ends
+        return self._wrapped(nearest if closes else np.clip(nearest, first, last))
 
     def written(self, first: float, last: float) -> list[tuple[float, float, float, float]]:
         """Return the intervals of numbers that round to a value from ``first`` to ``last``, for a column with decimals.
 
-        Each interval is its two ends, its first and its last value.
+        On a circle, half a unit of the last decimal lies across the seam if the seam is itself a value.
 
         >>> Real("x", "double", decimals=1).written(0.93, 1.2)
         [(0.95, 1.25, 1.0, 1.2)]
+        >>> Real("angle", "double", ends=(0.0, 360.0), decimals=1, kind="circular").written(0.0, 0.5)
+        [(359.95, 360.0, 0.0, 0.0), (0.0, 0.55, 0.0, 0.5)]
         """
-        first, last, half = self._value_from(first), self._value_to(last), self._half
-        return [(first - half, last + half, first, last)] if first <= last else []
+        half = 0.5 / 10.0 ** (self.decimals or 0)
+        if self.ends is None:
+            first, last = self._value_from(first), self._value_to(last)
+            return [(first - half, last + half, first, last)] if first <= last else []
+        smallest, largest, closes = self._written_ends
+        first, last = self._value_from(max(first, smallest)), self._value_to(min(last, largest))
+        if first > last:
+            return []
+        low, high = self.ends
+        begins, stops = first == smallest, last == largest
+        inside = low if begins else first - half, high if stops and not closes else last + half, first, last
+        return [(high - half, high, first, first), inside] if begins and closes else [inside]
 
-    @property
-    def _half(self) -> float:
-        return 0.5 / 10.0 ** (self.decimals or 0)
+    @cached_property
+    def _written_ends(self) -> tuple[float, float, bool]:
+        """The smallest and the largest value of a circle with the column's decimals, and whether both ends have such
+        decimals."""
+        low, high = self.ends or (-math.inf, math.inf)
+        smallest, largest = self._value_from(low), self._value_to(math.nextafter(high, low))
+        return smallest, largest, smallest == low and self._value_from(high) == high
 
     def _value_from(self, y: float) -> float:
         """Return the smallest value with the column's decimals that is at least y."""
@@ -113,10 +192,17 @@ class Real(Quantity):
 
     def _value(self, units: int) -> float:
         """Return the value of a number of units of the last decimal."""
-        return units / 10.0 ** (self.decimals or 0)
+        value = units / 10.0 ** (self.decimals or 0)
+        if self.ends is not None and self.ends[0] <= value < self.ends[1]:
+            return float(self._wrapped(np.array([value]))[0])
+        return value
 
     def decode(self, y: Floats) -> pa.Array:
         type = self.arrow_type
+        if self.ends is not None:
+            values = self.rounded(y)
+            values = values if self.decimals is None else np.round(values, self.decimals)  # wrapping rounds too
+            return floats_as(values, type, self.decimals)
         digits = type.scale if self.decimals is None and pa.types.is_decimal(type) else self.decimals
         with np.errstate(over="ignore"):  # np.round overflows near the largest float64
             values = y if digits is None else np.round(y, digits)

@@ -34,10 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.circular import Circular, CircularSteps
 from cubicflow.tables.kinds.column import Bounds, Column
-from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.maps import PRIOR, CodeCounts
 from cubicflow.tables.model.unit_scale import (
     Ends,
@@ -120,7 +117,7 @@ class Cells(ABC):
 
     def check(self, column: Column) -> None:
         """Raise TableError if these cells do not suit the column."""
-        if isinstance(column, Levelled) != isinstance(self, WordCells):
+        if column.is_list != isinstance(self, WordCells):
             raise TableError(f"the cells of column {column.name!r} belong to another kind of column")
 
     def to_json(self) -> dict[str, Any]:
@@ -178,7 +175,7 @@ class WordCells(Cells):
 
     def check(self, column: Column) -> None:
         super().check(column)
-        if isinstance(column, Levelled) and len(column.levels) != len(self.kinds):
+        if len(column.levels) != len(self.kinds):
             raise TableError(
                 f"column {column.name!r} has {len(column.levels)} levels, but its cells have {len(self.kinds)}"
             )
@@ -272,18 +269,18 @@ def learn_cells(column: Column, y: Floats, weights: Floats | None, *, atoms: boo
         raise TableError(f"column {column.name!r} has no value in any training row; leave it out", drop=[column.name])
     if counted is not None:  # the weights sum to the number of rows, whatever their unit
         counted = counted * (len(values) / counted.sum())
-    if isinstance(column, Levelled):
+    if column.is_list:
         return _words(len(column.levels), values, counted, gaps, rows)
     unseen = PRIOR / (rows + 1)
-    if isinstance(column, CircularSteps):
-        return NumberCells(gaps, unseen, ring_of_codes(values, counted, column.grid.count), closed=True)
-    if isinstance(column, Circular):
-        return _ring(values, counted, column.ends, gaps, unseen)
+    if column.turn is not None and column.has_steps:
+        return NumberCells(gaps, unseen, ring_of_codes(values, counted, int(column.turn[1])), closed=True)
+    if column.turn is not None:
+        return _ring(values, counted, column.turn, gaps, unseen)
     limits = (-math.inf, math.inf) if column.map is None else column.map.limits
     low, high = (None if math.isinf(end) else end for end in limits)
-    if isinstance(column, Gridded):
+    if column.has_steps:
         if low is None and not column.on_calendar and column.role != "context":
-            start, step = (float(each) for each in column.grid.values(np.array([0, 1])))
+            start, step = (float(each) for each in column.unlimited(np.array([0.0, 1.0])))
             if never_negative(start + (step - start) * values):
                 low = -start / (step - start)  # the code of 0
         ends = None if low is None else math.ceil(low - 1e-6), None if high is None else math.ceil(high) - 1

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.model.cells import FILLER, Cells, NumberCells, WordCells
 from cubicflow.tables.model.masses import places_inside
 from cubicflow.tables.schema.sets import Set
@@ -278,7 +277,7 @@ class NumberCoder(Coder):
         index = np.arange(float(len(ends)))
         if not self.cells.is_point:
             found = np.stack([index, first, last + 1, np.maximum(first, low), np.minimum(last, high - 1)], axis=1)
-        elif not isinstance(column, Real) or column.decimals is None:
+        elif column.decimals is None:
             found = np.stack([index, first, last, np.maximum(first, low), np.minimum(last, high)], axis=1)
         else:
             written = [(i, *each) for i, pair in enumerate(ends.tolist()) for each in column.written(*pair)]

@@ -25,7 +25,6 @@ from cubicflow.flows.tabular_recipe import TabularConfig
 from cubicflow.nets.rng import seeded
 from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.model.cells import find_atoms
 from cubicflow.tables.model.independent import IndependentColumns
@@ -133,7 +132,7 @@ def _features(column: Column, y: Floats) -> Floats:
     if column.is_list:
         return np.eye(len(column.labels))[y.astype(np.int64)]
     middle = y + 0.5 * column.counts_mass
-    if isinstance(column, CircularColumn):
+    if column.turn is not None:
         low, high = column.turn
         angle = 2 * np.pi * (middle - low) / (high - low)
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.cells import NumberCells
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
@@ -219,7 +218,7 @@ class Conditional:
     def _listed(self) -> Floats:
         """Return the default values of :meth:`masses` as plain numbers."""
         gap = [math.nan] if self._cells.gaps else []
-        if isinstance(self._column, Levelled):
+        if self._column.is_list:
             return np.array([*map(float, range(len(self._column.levels))), *gap])
         if self._is_mixture:
             if self._cells_are_points or getattr(self._cells, "listed", False):
@@ -242,7 +241,7 @@ class Conditional:
         return found
 
     def _check_ordered(self) -> None:
-        if isinstance(self._column, Levelled):
+        if self._column.is_list:
             raise TableError(f"column {self.column!r} is a list of values; use masses()")
 
     def _quantiles(self, levels: Floats) -> Floats:

@@ -16,10 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.tables.arrow_types import is_date, is_number, shown
-from cubicflow.tables.kinds.circular import CircularColumn
-from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.kinds.levels import Levelled
+from cubicflow.tables.kinds.column import Bounds, Column
 from cubicflow.tables.query.conditions import Condition, column_of, texts_of
 from cubicflow.tables.query.constraints import number_of
 from cubicflow.tables.schema import Schema
@@ -76,7 +73,7 @@ def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
     if condition.relation == "present":
         return Set.everything(gap=False)
     try:
-        if isinstance(column, Levelled):
+        if column.is_list:
             return Set.between(*_levels(condition, column))
         return Set.between(*_possible(_intervals(condition, column), column))
     except TableError as error:
@@ -116,7 +113,7 @@ def _is_constant(column: Column, value: object) -> bool:
     return True
 
 
-def _levels(condition: Condition, column: Levelled) -> tuple[Interval, ...]:
+def _levels(condition: Condition, column: Column) -> tuple[Interval, ...]:
     if condition.relation in ("=", "!=", "in", "not in"):
         codes = sorted({_code(column, value) for value in condition.values})
         if condition.relation in ("=", "in"):
@@ -135,7 +132,7 @@ def _others(points: Sequence[float], *, whole: bool) -> tuple[Interval, ...]:
     return tuple((first, last) for first, last in between if first <= last)
 
 
-def _code(column: Levelled, value: object) -> int:
+def _code(column: Column, value: object) -> int:
     code = column.encode_any(pa.array([_text(value)]))[0]
     if math.isfinite(code):
         return int(code)
@@ -147,7 +144,7 @@ def _code(column: Levelled, value: object) -> int:
 
 
 def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
-    whole = isinstance(column, Gridded)
+    whole = column.has_steps
     numbers = [_number(value, column) for value in condition.values]
     if condition.relation in ("=", "in", "!=", "not in"):
         for number, value in zip(numbers, condition.values, strict=True):
@@ -157,8 +154,8 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)
         return _others(points, whole=whole)
-    if isinstance(column, CircularColumn):
-        return _on_circle(condition, column, whole=whole)
+    if column.turn is not None:
+        return _on_circle(condition, column, column.turn, whole=whole)
     return (_ends(condition, numbers, whole=whole),)
 
 
@@ -168,7 +165,7 @@ def _possible(intervals: tuple[Interval, ...], column: Column) -> tuple[Interval
     The model may give numbers beyond the limits of a column of steps a small probability, and a sample is rounded to
     the nearest limit. So an interval that holds a limit also holds the numbers beyond it, and no other interval does.
     """
-    if not isinstance(column, Gridded) or isinstance(column, CircularColumn):
+    if not column.has_steps or column.is_circle:
         return intervals
     low, high = column.code_range
     found = tuple(
@@ -177,19 +174,19 @@ def _possible(intervals: tuple[Interval, ...], column: Column) -> tuple[Interval
         if first <= high and last >= low
     )
     if not found:
-        smallest, largest = shown(column.from_codes(np.array([low, high])))
+        smallest, largest = shown(column.decode(np.array([low, high])))
         raise TableError(f"column {column.name!r} runs from {smallest} to {largest}; choose values in this range")
     return found
 
 
-def _on_circle(condition: Condition, column: CircularColumn, *, whole: bool) -> tuple[Interval, ...]:
+def _on_circle(condition: Condition, column: Column, turn: Bounds, *, whole: bool) -> tuple[Interval, ...]:
     """Return the numbers of a comparison or a range.
 
     A range is the arc from its lower to its upper end, which may cross the seam. A comparison is with the numbers from
     the first end of the circle up to the second.
     """
     numbers = [_number(value, column, wrapped=False) for value in condition.values]
-    low, high = column.turn
+    low, high = turn
     if condition.relation == "range" and None not in numbers:
         first, last = map(float, numbers)  # type: ignore[arg-type] # no end is open
         if last - first >= high - low:
@@ -210,7 +207,7 @@ def _on_circle(condition: Condition, column: CircularColumn, *, whole: bool) -> 
             numbers[i] = _number(condition.values[i], column)
     first, last = _ends(condition, numbers, whole=whole)
     if first >= high or last < low:
-        start, stop = column.ends
+        start, stop = column.unlimited(np.array(turn)).tolist()
         raise TableError(
             f"the values of column {column.name!r} run from {start:.12g} to just below {stop:.12g}, and none lies in "
             "this range; write an arc across the seam as a range, from its lower to its upper end"
@@ -275,13 +272,13 @@ def _number(value: object, column: Column, *, wrapped: bool = True) -> float | N
 
 
 def _read(text: str, column: Column, *, wrapped: bool) -> float:
-    if isinstance(column, Levelled):
+    if column.is_list:
         return float(text)
     if column.role == "constant":
         return float(number_of(column, pa.array([text]))[0])
     # a context column without a map has no limits, and accepts values between the steps
     unlimited, array = replace(column, role="context", map=None), pa.array([text])
-    if isinstance(unlimited, CircularColumn) and not wrapped:
+    if unlimited.is_circle and not wrapped:
         return float(unlimited.unwrapped(unlimited.read(array))[0])
     return float(unlimited.encode(array)[0])
 

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats, amounts, is_date, is_number, shown
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.usable_rows import Missing, pieces
@@ -66,9 +65,9 @@ class LinearConstraint(Constraint):
 
     def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
         columns = [schema[name] for name in self.names]
-        whole = [column for column in columns if isinstance(column, Gridded)]
+        whole = [column for column in columns if column.has_steps]
         is_whole = len(whole) == len(columns)
-        scale = 10.0 ** max((column.grid.decimals for column in whole), default=0) if is_whole else 1.0
+        scale = 10.0 ** max((column.exact_decimals for column in whole), default=0) if is_whole else 1.0
         values = (number_of(column, rows[column.name]) * scale for column in columns)
         parts = [factor * (np.rint(y) if is_whole else y) for y, factor in zip(values, self.factors, strict=True)]
         off = np.sum(parts, axis=0) - self.bound * scale

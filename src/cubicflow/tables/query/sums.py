@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.gridded import Gridded
-from cubicflow.tables.kinds.levels import Levelled
 from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
 
@@ -122,8 +120,8 @@ def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
         value = np.broadcast_to(constraint.solve(column.name, values), len(y))
         gap = np.isnan(value)
         value = np.where(gap, 0.0, value)
-        if isinstance(column, Gridded):
-            value = np.round(value, column.grid.decimals)
+        if column.has_steps:
+            value = np.round(value, column.exact_decimals)
         found = column.rounded(column.encode_any(pa.array(value)))
         can_hold = np.isfinite(found) & (cells.encode(found)[:, 0] >= 0)  # unseen values are never drawn
         return np.where(gap, np.inf, np.where(can_hold, found, -np.inf))
@@ -166,7 +164,7 @@ def _range(walk: Walk, name: str) -> tuple[float, float] | None:
         if not column.counts_mass:
             low, high = walk.coders[i].cells.scale.limits  # type: ignore[attr-defined] # cells of numbers have a scale
             return max(y[0], low), min(y[1], high)
-        if isinstance(column, Levelled):
+        if column.is_list:
             codes = np.arange(float(len(column.levels)))
             y = codes[within.contains(codes)]
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from cubicflow.advice import Advice
 from cubicflow.tables.arrow_types import is_text
-from cubicflow.tables.kinds.circular import CircularColumn
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
@@ -123,8 +124,8 @@ def several_turns(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
     """
     found = []
     for column in (*schema.model, *schema.context):
-        if isinstance(column, CircularColumn):
-            (low, high), seen = column.ends, facts[column.name]
+        if column.turn is not None:
+            (low, high), seen = column.unlimited(np.array(column.turn)), facts[column.name]
             turn, span = high - low, seen.largest - seen.smallest
             if span > turn:
                 found.append(

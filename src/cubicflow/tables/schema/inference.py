@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text
+from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text, shown
 from cubicflow.tables.kinds import KIND_NAMES, decide
-from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Facts, Role
-from cubicflow.tables.kinds.constant import Constant, Dropped
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Role
+from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.listed import Dropped
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import CodeCounts, Moments, Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
@@ -161,20 +163,21 @@ def infer(
 ) -> Inferred:
     """Infer the schema of a table.
 
-    Args:
-        table: a table from :func:`open_table`.
-        options: the user's options for its columns.
-        split: which rows are for training.
-        spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-            system's temporary folder.
-        leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
-            names them; if false, such text raises TableError, and such numbers are modelled.
+        Args:
+            table: a table from :func:`open_table`.
+            options: the user's options for its columns.
+            split: which rows are for training.
+            spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
+                system's temporary folder.
+            leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
+                names them; if false, such text raises TableError, and such numbers are modelled.
 
-    >>> import pyarrow as pa
-    >>> from cubicflow.tables.read.table import in_memory
-    >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
-    >>> [column.kind for column in infer(rows).schema.columns]
-    ['categorical', 'stepped']
+        >>> import numpy as np
+    import pyarrow as pa
+        >>> from cubicflow.tables.read.table import in_memory
+        >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+        >>> [column.kind for column in infer(rows).schema.columns]
+        ['categorical', 'stepped']
     """
     try:
         return _infer(table, options or TableOptions(), split or Split(), spool, leave_out_identifiers)
@@ -361,8 +364,9 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
             raise TableError(
                 f"weights should be numbers, but column {column.name!r} holds {column.type}; choose another column"
             )
-        if isinstance(column, Constant):
-            raise TableError(f"the weights in column {column.name!r} are all {column.value!r}; drop the column instead")
+        if column.role == "constant":
+            value = shown(column.decode(np.zeros(1)))[0]
+            raise TableError(f"the weights in column {column.name!r} are all {value}; drop the column instead")
         columns[column.name] = Real(column.name, column.type, "weights")
     fixed = [name for name in options.context if columns[name].role == "constant"]
     if fixed:
