@@ -73,9 +73,8 @@ def test_no_package_uses_private_names_of_another() -> None:
         if node.attr not in defined[package_of(path)] | PUBLIC_DESPITE_THEIR_NAMES
     ]
     assert found == []
-    assert private_names(ast.parse("class _A:\n  _b: int\n  def _c(self): self._d, _e = 1, 2")) == {
-        *["_A", "_b", "_c", "_d", "_e"]
-    }
+    source = "class _A:\n  _b: int\n  def _c(self): self._d, _e = 1, 2"
+    assert private_names(ast.parse(source)) == {"_A", "_b", "_c", "_d", "_e"}
 
 
 def package_of(path: Path) -> str:
