@@ -45,8 +45,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from benchmarks import any_order
 from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.laws.cells import Cells, NumberCells
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import Cells, NumberCells
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns, suited_columns_model
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.rules import order_of

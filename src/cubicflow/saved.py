@@ -78,7 +78,7 @@ def _checked(hint: Any, value: Any, where: str, exact: bool) -> Any:
         if any(type(value) is type(one) and value == one for one in arguments):
             return value
     elif origin in (list, tuple):
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             hints = arguments if origin is tuple and ... not in arguments else arguments[:1] * len(value)
             if len(hints) == len(value):
                 return origin(_checked(hints[i], item, f"{where}[{i}]", exact) for i, item in enumerate(value))

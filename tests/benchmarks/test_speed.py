@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks.speed import first_step, report, run, start, workloads
+from benchmarks.speed import first_step, report, run, start, two_versions, workloads
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.timing import Measurement, measure, peak_of_run
 from tests.helpers import processes
@@ -230,3 +230,18 @@ def test_an_implementation_that_fails_is_left_out(capsys):
     found = measure("work", {"good": lambda: None, "bad": broken}, torch.device("cpu"), seconds=0.01)
     assert [m.implementation for m in found] == ["good"]
     assert "bad left out: RuntimeError" in capsys.readouterr().out
+
+
+def test_two_versions_differ_by_more_than_the_spread_of_the_old_one():
+    old = [{"a": 1.00, "b": 1.00, "c": 1.00}, {"a": 1.02, "b": 1.02, "c": 1.02}, {"a": 0.99, "b": 0.99, "c": 0.99}]
+    new = [{"a": 1.01, "b": 1.05, "c": 0.95}] * 3
+    lines = [line.split() for line in two_versions.table(old, new).splitlines()]
+    assert [line[0] for line in lines] == ["a", "b", "c"]
+    assert [line[-1] for line in lines] == ["0.020", "slower", "faster"]
+
+
+def test_two_versions_need_two_folders(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["two_versions", "src"])
+    with pytest.raises(SystemExit):
+        two_versions.main()
+    assert "give two src folders, of the old and of the new version; got 1" in capsys.readouterr().err

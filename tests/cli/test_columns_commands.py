@@ -90,7 +90,7 @@ def test_evaluate_compare_and_plot(cubicflow: Command, run: Path, table: Path, t
     assert "neither is better" in cubicflow("compare", run, run, table).output
     done = cubicflow("plot", run, "-o", tmp_path / "plots", "--rows", 100)
     assert done.status == 0, done.errors
-    assert ": a model of the columns of " in (tmp_path / "plots" / "report.html").read_text(encoding="utf-8")
+    assert ": a model of columns of " in (tmp_path / "plots" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_flow_is_compared_on_complete_rows(cubicflow: Command, table: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from cubicflow.tables.model.cells import CELL, UNSEEN
+from cubicflow.tables.laws.cells import CELL, UNSEEN
 from cubicflow.tables.model.network import STRANGER_PENALTY, ColumnsModel
 
 CORES = ("mlp", "attention")

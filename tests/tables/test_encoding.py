@@ -21,10 +21,11 @@ import cubicflow as cf
 from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
-from cubicflow.tables.maps import CodeCounts, Histogram, Map, Scaled, histogram_of_codes, map_from_json
+from cubicflow.tables.maps import Histogram, Map, Scaled, histogram_of_codes, map_from_json
 from cubicflow.tables.model.flow import FlowEncoder, column_densities, log_likelihood, offsets
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
+from cubicflow.tables.unit_scale import CodeCounts
 from cubicflow.transforms import Compose
 
 N = 60

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from cubicflow.export.encoding import encoding_of
 from pyarrow import parquet
 
 from cubicflow.plots.panels import make_panel
@@ -22,7 +21,7 @@ from cubicflow.tables.axes import axis_of
 from cubicflow.tables.kinds import KIND_NAMES, KINDS, column_from_json, kinds
 from cubicflow.tables.kinds.column import Column, Role
 from cubicflow.tables.kinds.facts import Facts
-from cubicflow.tables.kinds.records import Kind
+from cubicflow.tables.kinds.records import ColumnKind
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
@@ -174,14 +173,14 @@ class Clock(Column):
         return self.numbers(array)
 
 
-def clock(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def clock(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     asked = requested is not None and requested.name == "clock"
     return Clock(facts.name, type_name(facts.type), role) if asked else None
 
 
 @pytest.fixture
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(kinds(), "clock", Kind("clock", Clock, clock, accepts=is_text, is_circle=True))
+    monkeypatch.setitem(kinds(), "clock", ColumnKind("clock", Clock, clock, accepts=is_text, is_circle=True))
     monkeypatch.setattr("cubicflow.tables.schema.inference.KIND_NAMES", [*KIND_NAMES, "clock"])
 
 
@@ -218,7 +217,7 @@ def test_a_new_kind_with_its_own_codec_needs_only_the_codec_and_a_record(tmp_pat
     assert panel.data.shape == (N,)
     axis = axis_of(again.schema["time"], y[:, place], again.model.cells["time"])
     assert (axis.edges[0], axis.edges[-1]) == (0, 1440)
-    assert next(column for column in encoding_of(again)["columns"] if column["name"] == "time")["kind"] == "clock"
+    assert next(column for column in again.encoding()["columns"] if column["name"] == "time")["kind"] == "clock"
     schema = schema_of_context(replace(again.schema["time"], role="context"))
     features = FlowEncoder(schema).context_inputs(y[:, place : place + 1])
     assert features is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
-from cubicflow.tables.maps import CodeCounts
-from cubicflow.tables.model.unit_scale import UnitScale, scale_of_codes, scale_of_values
-from cubicflow.tables.table_error import TableError
+from cubicflow import saved
+from cubicflow.tables.unit_scale import CodeCounts, UnitScale, scale_of_codes, scale_of_values
 
 
 def of_codes(codes: np.ndarray, *, ends: tuple[int | None, int | None] = (None, None), atoms=()) -> UnitScale:
@@ -94,12 +96,12 @@ def test_the_density_of_reals_integrates_to_one(ends: tuple[float | None, float 
 
 def test_a_scale_survives_json_and_invalid_json_is_refused() -> None:
     scale = of_codes(lumpy())
-    assert UnitScale.from_json(scale.to_json()) == scale
-    good = scale.to_json()
+    good = asdict(scale)
+    assert saved.from_json(UnitScale, json.loads(json.dumps(good)), exact=True) == scale
     changes = {"edges": good["edges"][::-1], "masses": good["masses"][1:], "x": 1, "below": 0.5, "reach_above": 0.0}
     for bad in ({}, [], *({**good, name: value} for name, value in changes.items())):
-        with pytest.raises(TableError):
-            UnitScale.from_json(bad)
+        with pytest.raises(ValueError, match=r"edges|masses|below|reach|unknown|lacks|list"):
+            saved.from_json(UnitScale, bad, exact=True)
 
 
 @pytest.mark.parametrize("steps", [False, True])

@@ -24,7 +24,8 @@ class StandardNormal(Base):
         if temperature == 0:  # all mass is at the mode
             return torch.where((z == 0).all(-1), torch.inf, -torch.inf)
         log_norm = self.features * (LOG_SQRT_2PI + math.log(temperature))
-        return -(z / temperature).square().sum(-1) / 2 - log_norm
+        scaled = z if temperature == 1 else z / temperature
+        return -0.5 * scaled.square().sum(-1) - log_norm
 
     def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
         self._check_temperature(temperature)

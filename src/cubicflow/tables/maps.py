@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from cubicflow import saved
+from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.table_error import TableError
-
-Floats = NDArray[np.float64]
+from cubicflow.tables.unit_scale import (
+    FRACTION_OF_RANGE,
+    PRIOR,
+    CodeCounts,
+    UnitScale,
+    bins_of_codes,
+    tail_length,
+)
 
 MOST_BINS = 256
-FEWEST_ROWS = 32  # rows in a bin; with 32 rows, the standard error of the bin's share is a sixth of the share
-PRIOR = 0.5  # rows added to every bin, so that no bin is impossible
-FRACTION_OF_RANGE = 40  # a tail's mean distance beyond the end is at least the range divided by this
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The normal quantile of a histogram's distribution function: a column with this histogram becomes normal.
+    """The normal quantile of a column's distribution function: a column with this histogram becomes normal.
 
     ``edges`` are codes, and ``masses`` are the shares of the bins between them, which sum to 1. At a closed end the
     outermost edge is a hard limit and maps to infinity. At an open end, ``below`` or ``above`` is a small share for
@@ -125,69 +129,58 @@ class Histogram:
     reach_above: float = 1.0
 
     def __post_init__(self) -> None:
-        edges = np.asarray(self.edges, dtype=np.float64)
-        masses = np.asarray(self.masses, dtype=np.float64)
-        if len(edges) != len(masses) + 1 or len(masses) < 1 or not (np.diff(edges) >= 1).all():
-            raise ValueError(
-                f"edges must increase by 1 or more, and there must be one more edge than masses; got {len(edges)} and "
-                f"{len(masses)}"
-            )
-        if not (masses > 0).all() or abs(masses.sum() - 1) > 1e-6:
-            raise ValueError(f"masses must be positive and sum to 1, got the sum {masses.sum():g}")
-        if not (0 <= self.below < 0.25 and 0 <= self.above < 0.25 and self.reach_below > 0 and self.reach_above > 0):
-            raise ValueError(
-                f"below and above must be in [0, 0.25), got {self.below} and {self.above}; both reaches must be "
-                "positive"
-            )
+        if not (self.masses and min(self.masses) > 0 and self.below < 0.25 and self.above < 0.25):
+            raise ValueError("masses must be positive, and below and above must be less than 0.25")
+        _ = self.scale  # checks the rest
 
     @cached_property
-    def _tables(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Edges, slopes, the distribution function and its complement at the edges, and the normal quantiles of the
-        edges.
-        """
-        edges = np.asarray(self.edges, dtype=np.float64)
-        inner = np.asarray(self.masses, dtype=np.float64) * (1 - self.below - self.above)
-        # ``lower`` and ``upper`` are summed from opposite ends, so each keeps its relative precision near its own end.
-        lower = self.below + np.concatenate([[0.0], np.cumsum(inner)])
-        upper = self.above + np.concatenate([np.cumsum(inner[::-1])[::-1], [0.0]])
-        return edges, inner / np.diff(edges), lower, upper, quantile(lower, upper)
+    def scale(self) -> UnitScale:
+        """The distribution function."""
+        inside = 1 - self.below - self.above
+        masses = tuple(inside * mass for mass in self.masses)
+        tails = self.below, self.above, self.reach_below, self.reach_above
+        return UnitScale(tuple(map(float, self.edges)), masses, *tails)
+
+    @cached_property
+    def _tails(self) -> list[tuple[float, float, float]]:
+        """For each open end: its edge, the normal quantile there, and the slope of the line beyond it; negative for the
+        lower end."""
+        edges = np.array([self.edges[0], self.edges[-1]], np.float64)
+        knots = quantile(*self.scale.distances(edges))
+        open_ends = ((self.below, self.reach_below), (self.above, self.reach_above))
+        return [
+            (edge, knot, side / (abs(knot) * reach))
+            for edge, knot, side, (share, reach) in zip(edges, knots, (-1, 1), open_ends, strict=True)
+            if share
+        ]
 
     def forward(self, y: Floats) -> tuple[Floats, Floats]:
-        edges, slopes, lower, upper, knots = self._tables
-        bin = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(slopes) - 1)
-        slope = slopes[bin]
-        inside = np.clip(y, edges[0], edges[-1])
-        z = quantile(lower[bin] + slope * (inside - edges[bin]), upper[bin + 1] + slope * (edges[bin + 1] - inside))
+        inside = np.clip(y, self.edges[0], self.edges[-1])
+        z = quantile(*self.scale.distances(inside))
         with np.errstate(invalid="ignore"):  # at the very edge of a closed end, z and the log slope are infinite
-            log_slope = np.log(slope) + 0.5 * z * z + 0.5 * math.log(2 * math.pi)
-        for end, share, reach in ((0, self.below, self.reach_below), (-1, self.above, self.reach_above)):
-            if share:
-                outside = y < edges[0] if end == 0 else y > edges[-1]
-                rate = 1 / (abs(knots[end]) * reach)
-                z = np.where(outside, knots[end] + rate * (y - edges[end]), z)
-                log_slope = np.where(outside, math.log(rate), log_slope)
+            log_slope = self.scale.log_density(inside) + 0.5 * z * z + 0.5 * math.log(2 * math.pi)
+        for edge, knot, slope in self._tails:
+            outside = slope * (y - edge) > 0
+            z = np.where(outside, knot + abs(slope) * (y - edge), z)
+            log_slope = np.where(outside, math.log(abs(slope)), log_slope)
         return z, log_slope
 
     def inverse(self, z: Floats) -> Floats:
-        edges, slopes, lower, upper, knots = self._tables
-        bin = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(slopes) - 1)
-        low, high = _normal_cdf(z), _normal_cdf(-z)
-        from_left = edges[bin] + (low - lower[bin]) / slopes[bin]
-        from_right = edges[bin + 1] - (high - upper[bin + 1]) / slopes[bin]
-        y = np.clip(np.where(z < 0, from_left, from_right), edges[bin], np.nextafter(edges[bin + 1], -np.inf))
-        for end, share, reach in ((0, self.below, self.reach_below), (-1, self.above, self.reach_above)):
-            if share:
-                outside = z < knots[0] if end == 0 else z > knots[-1]
-                y = np.where(outside, edges[end] + (z - knots[end]) * (abs(knots[end]) * reach), y)
+        y = np.clip(self.scale.values_at(_normal_cdf(z), _normal_cdf(-z)), self.edges[0], self._last)
+        for edge, knot, slope in self._tails:
+            y = np.where(slope * (z - knot) > 0, edge + (z - knot) / abs(slope), y)
         return y
 
     @property
+    def _last(self) -> float:
+        return float(np.nextafter(float(self.edges[-1]), -np.inf))
+
+    @property
     def limits(self) -> tuple[float, float]:
-        return -math.inf if self.below else self.edges[0], math.inf if self.above else self.edges[-1]
+        return self.scale.limits
 
     def to_json(self) -> dict[str, Any]:
-        tables = {"edges": list(self.edges), "masses": list(self.masses)}
-        return {"type": "histogram", **asdict(self), **tables}
+        return {"type": "histogram", **asdict(self)}
 
 
 Map = Scaled | Histogram
@@ -198,19 +191,11 @@ def map_from_json(value: Any) -> Map:
     known: dict[str, type[Map]] = {"scaled": Scaled, "histogram": Histogram}
     if not isinstance(value, dict) or value.get("type") not in known:
         raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
-    arguments = {key: _numbers(item) for key, item in value.items() if key != "type"}
+    fields = {key: item for key, item in value.items() if key != "type"}
     try:
-        return known[value["type"]](**arguments)
-    except (TypeError, ValueError, IndexError) as error:
-        raise TableError(f"invalid map with the fields {sorted(arguments)}: {error}") from None
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_numbers(item) for item in value)
-    if value is None or isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise TableError(f"a map should hold numbers, got {str(value)[:80]}")
+        return saved.from_json(known[value["type"]], fields, exact=True)
+    except ValueError as error:
+        raise TableError(f"a map {error}") from None
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:
@@ -283,86 +268,20 @@ class Moments:
         return math.sqrt(self._squares / self.weight) if self.weight else 0.0
 
 
-class CodeCounts:
-    """An accumulator of weighted counts of codes. Beyond ``most`` distinct codes, neighbouring codes are pooled."""
-
-    def __init__(self, most: int = 1 << 17) -> None:
-        self.most = most
-        self.pooled = 1  # number of neighbouring codes that share a count
-        self.codes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self.counts: NDArray[np.float64] = np.empty(0)
-
-    def update(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> None:
-        """Add codes with these weights."""
-        joined = np.concatenate([self.codes, codes // self.pooled])
-        counts = np.concatenate([self.counts, np.ones(len(codes)) if weights is None else weights])
-        self._merge(joined, counts)
-        while len(self.codes) > self.most:
-            self.pooled *= 2
-            self._merge(self.codes // 2, self.counts)
-
-    def of(self, code: int) -> float:
-        """Return the count of a code, including the codes that it is pooled with."""
-        return float(self.counts[self.codes == code // self.pooled].sum())
-
-    def _merge(self, codes: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
-        self.codes, place = np.unique(codes, return_inverse=True)
-        self.counts = np.bincount(place, weights=counts, minlength=len(self.codes)).astype(np.float64)
-
-
-def histogram_of_levels(counts: NDArray[np.float64]) -> Histogram:
-    """Return a histogram with one bin for each level, closed at both ends: for words and booleans."""
-    masses = (counts + PRIOR) / (counts + PRIOR).sum()
-    return Histogram(tuple(range(len(counts) + 1)), tuple(masses.tolist()))
-
-
-def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None, most_bins: int = MOST_BINS) -> Histogram:
+def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:
     """Return a histogram of ordered codes.
 
     ``low`` and ``high`` are hard limits, the first and the last possible code, or None for an open end.
     """
-    wide = seen.pooled
-    total = float(seen.counts.sum())
-    enough = max(FEWEST_ROWS, total / most_bins)
-    start, end = int(seen.codes[0]) * wide, int(seen.codes[-1]) * wide + wide
-    edges = [start if low is None else min(low, start)]
-    counts: list[float] = []
-
-    def close(edge: int, count: float) -> None:
-        if edge > edges[-1]:
-            edges.append(edge)
-            counts.append(count)
-
-    close(start, 0.0)
-    gathered = 0.0
-    for code, count in zip((seen.codes * wide).tolist(), seen.counts.tolist(), strict=True):
-        if count >= enough:  # a frequent code gets a bin of its own
-            close(code, gathered)
-            gathered = 0.0
-        gathered += count
-        if gathered >= enough:
-            close(code + wide, gathered)
-            gathered = 0.0
-    close(end, gathered)
-    if high is not None:
-        close(high + 1, 0.0)
+    edges, counts = bins_of_codes(seen, low, high, MOST_BINS)
     shares = np.array(counts) + PRIOR
-    outside = PRIOR / (total + 4 * PRIOR)
-    span = edges[-1] - edges[0]
+    outside = PRIOR / (float(seen.counts.sum()) + 4 * PRIOR)
+    least = (edges[-1] - edges[0]) / FRACTION_OF_RANGE
     return Histogram(
         tuple(edges),
         tuple((shares / shares.sum()).tolist()),
         below=0.0 if low is not None else outside,
         above=0.0 if high is not None else outside,
-        reach_below=_tail_length(edges[1] - edges[0], counts[0], span),
-        reach_above=_tail_length(edges[-1] - edges[-2], counts[-1], span),
+        reach_below=max(tail_length(edges[1] - edges[0], counts[0]), least),
+        reach_above=max(tail_length(edges[-1] - edges[-2], counts[-1]), least),
     )
-
-
-def _tail_length(width: int, count: float, span: int) -> float:
-    """Return the mean distance of unseen codes beyond an end.
-
-    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
-    with ``count`` rows, is about ln(count) times the mean distance.
-    """
-    return max(width / math.log(count + math.e), span / FRACTION_OF_RANGE)

@@ -27,8 +27,9 @@ from cubicflow.tables.kinds.column import (
     first_shown,
 )
 from cubicflow.tables.kinds.facts import LARGEST, Grid
-from cubicflow.tables.maps import CodeCounts, histogram_of_codes
+from cubicflow.tables.maps import histogram_of_codes
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import CodeCounts
 
 LARGEST_WHOLE = 2**63 - 1
 MOST_STEPS = 100_000  # steps from the smallest to the largest value; a finer column counts as continuous

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cells import ALONE, CELL, Cells, learn_cells
-from cubicflow.tables.model.independent import log_alone, read_shares, shares_of
+from cubicflow.tables.laws.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.laws.independent import log_alone, read_shares, shares_of
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.model.table_model import Encoder
 from cubicflow.tables.schema import Schema

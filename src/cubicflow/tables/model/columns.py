@@ -15,8 +15,8 @@ from torch import Tensor
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.laws.cells import CELL, Cells, NumberCells
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import CELL, Cells, NumberCells
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.rules import described_rules

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.maps import PRIOR
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unit_scale import PRIOR
 
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -25,7 +25,7 @@ from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Role
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.kinds.listed import Dropped
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.maps import CodeCounts, Moments, Scaled
+from cubicflow.tables.maps import Moments, Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
@@ -43,6 +43,7 @@ from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
+from cubicflow.tables.unit_scale import CodeCounts
 
 TRANSFORMS = ("log", "asinh")
 FEWEST_ROWS = 10  # one row in ten is for validation and one for the test
@@ -163,21 +164,20 @@ def infer(
 ) -> Inferred:
     """Infer the schema of a table.
 
-        Args:
-            table: a table from :func:`open_table`.
-            options: the user's options for its columns.
-            split: which rows are for training.
-            spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-                system's temporary folder.
-            leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
-                names them; if false, such text raises TableError, and such numbers are modelled.
+    Args:
+        table: a table from :func:`open_table`.
+        options: the user's options for its columns.
+        split: which rows are for training.
+        spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
+            system's temporary folder.
+        leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
+            names them; if false, such text raises TableError, and such numbers are modelled.
 
-        >>> import numpy as np
-    import pyarrow as pa
-        >>> from cubicflow.tables.read.table import in_memory
-        >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
-        >>> [column.kind for column in infer(rows).schema.columns]
-        ['categorical', 'stepped']
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> [column.kind for column in infer(rows).schema.columns]
+    ['categorical', 'stepped']
     """
     try:
         return _infer(table, options or TableOptions(), split or Split(), spool, leave_out_identifiers)

@@ -67,11 +67,10 @@ class Set:
     @classmethod
     def stacked(cls, sets: Sequence[Set]) -> Set:
         """Return a set for each of N rows, given N sets for all rows."""
-        most = max(each.ends.shape[1] for each in sets)
-        padded = [
-            np.pad(each.ends[0], ((0, most - each.ends.shape[1]), (0, 0)), constant_values=np.nan) for each in sets
-        ]
-        return cls(np.stack(padded), np.concatenate([each.gap for each in sets]))
+        ends = np.full((len(sets), max(each.ends.shape[1] for each in sets), 2), np.nan)
+        for row, each in zip(ends, sets, strict=True):
+            row[: each.ends.shape[1]] = each.ends[0]
+        return cls(ends, np.concatenate([each.gap for each in sets]))
 
     @classmethod
     def known(cls, y: Floats, is_known: Flags) -> Set:

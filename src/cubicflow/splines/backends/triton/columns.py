@@ -199,15 +199,13 @@ def sums_after(values, SIZE):
 
 
 @triton.jit
-def find(position, before, scale, floor, base, STEP, SIZE):
-    """Return the index j < SIZE of the last bin, or chunk, that starts at or before `position`.
-
-    There are base + j STEP bins before bin, or chunk, j. The sum of their exponentials is before[j].
-    """
+def find(position, before, scale, floor, base, SIZE):
+    """Return the index j < SIZE of the last bin that starts at or before `position`. There are base + j bins before bin
+    j. The sum of their exponentials is before[j]."""
     offset = base * floor
     found = tl.zeros_like(position).to(tl.int32)
     for j in tl.static_range(1, SIZE):
-        found = tl.where(scale * before[j] + (offset + j * STEP * floor) <= position, j, found)
+        found = tl.where(scale * before[j] + (offset + j * floor) <= position, j, found)
     return found
 
 
@@ -253,9 +251,17 @@ def from_near_end(j, first, flipped, K, CHUNK):
 
 
 @triton.jit
-def knot_grads(first, bin, low, high, SIZE):
-    """Return the gradients of SIZE values at knots, from knot `first` on. Only the knots of the bin have one."""
+def knot_grad(knot, knots):
+    """Return the gradient of the value at a knot. `knots` is (bin, low, high): only the two knots of the element's bin
+    have a gradient."""
+    bin, low, high = knots
+    return tl.where(bin == knot, low, tl.where(bin == knot - 1, high, 0.0))
+
+
+@triton.jit
+def knot_grads(first, knots, SIZE):
+    """Return the gradients of SIZE values at knots, from knot `first` on."""
     out = ()
     for j in tl.static_range(SIZE):
-        out = out + (tl.where(bin == first + j, low, tl.where(bin == first + (j - 1), high, 0.0)),)
+        out = out + (knot_grad(first + j, knots),)
     return out

@@ -54,7 +54,7 @@ class Tuning(NamedTuple):
 
     def bins_per_chunk(self, num_bins: int, packed: bool, family: str) -> int:
         """Return the number of bins per chunk, or 0 if the bins are not read in chunks."""
-        if num_bins <= (self.max_row_bins if packed else self.max_column_bins):
+        if num_bins <= (self.max_row_bins if packed or family == "quadratic" else self.max_column_bins):
             return 0
         if not packed:
             return self.column_chunk
@@ -102,7 +102,8 @@ def backward(
     tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
     _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
     if plan.sums:
-        grad_params.copy_(out.sum(0).view(params.shape))
+        sums = out.sum(0).view(params.shape)
+        return grad_x, sums if params.is_contiguous() else grad_params.copy_(sums)
     return grad_x, grad_params
 
 

@@ -131,10 +131,11 @@ def locate(
     SOURCE: tl.constexpr = K if INVERSE else 0
     TARGET: tl.constexpr = K - SOURCE
     CHUNKS: tl.constexpr = 1 if CHUNK == 0 else (K + CHUNK - 1) // CHUNK
+    position = search_position(near, flipped)
     source_axis = axis_parts(params, columns, flipped, chunks, SOURCE, K, CHUNK, CHUNKS, ACCESS, BLOCK)
     if CHUNK == 0:
         scale = softmax_scale(source_axis[3], K, FLOOR_SOURCE)
-        bin = find(search_position(near, flipped), source_axis[2], scale, FLOOR_SOURCE, 0, 1, K)
+        bin = find(position, source_axis[2], scale, FLOOR_SOURCE, 0, K)
         raw = read_bin(source_axis, source_axis[2], bin, K)  # the source's sum after the bin is unused
         source = bin_sizes(bin, scale, FLOOR_SOURCE, raw, K)
         of_source = (source_axis, raw, scale)
@@ -142,7 +143,7 @@ def locate(
         scale = softmax_scale(target_axis[3], K, FLOOR_TARGET)
         raw = read_bin(target_axis, sums_after(target_axis[1], K), bin, K)
     else:
-        position = search_position(near, flipped)
+        # The target is summed before the search: in the other order the compiler needs a third more registers.
         target_axis = axis_parts(params, columns, flipped, chunks, TARGET, K, CHUNK, CHUNKS, ACCESS, BLOCK)
         target_after = sums_after(target_axis[1], CHUNKS)
         scale = softmax_scale(source_axis[3], K, FLOOR_SOURCE)
@@ -150,12 +151,15 @@ def locate(
         # If K is not a multiple of CHUNK, one chunk is incomplete. Counted from the upper end, that chunk is the first.
         # Its missing bins get negative numbers, and they start before every position.
         base = tl.where(flipped, K - CHUNKS * CHUNK, 0)
-        chunk = find(position, source_axis[2], scale, FLOOR_SOURCE, base.to(position.dtype), CHUNK, CHUNKS)
+        chunk = tl.zeros_like(base)
+        for c in tl.static_range(1, CHUNKS):
+            bins_before = (base + c * CHUNK).to(position.dtype)
+            chunk = tl.where(scale * source_axis[2][c] + bins_before * FLOOR_SOURCE <= position, c, chunk)
         base += chunk * CHUNK
         first = tl.where(flipped, CHUNKS - 1 - chunk, chunk) * CHUNK
         exps = load_exponentials(params, source_axis, first, flipped, SOURCE, K, CHUNK, ACCESS, BLOCK)
         before = shift(sums_before(exps, CHUNK)[0], select(source_axis[2], chunk, 0, CHUNKS), CHUNK)
-        inner = find(position, before, scale, FLOOR_SOURCE, base.to(position.dtype), 1, CHUNK)
+        inner = find(position, before, scale, FLOOR_SOURCE, base.to(position.dtype), CHUNK)
         bin = base + inner
         down, up = load_beside(params, source_axis, bin, flipped, SOURCE, K)
         before_bin = select(before, inner, 0, CHUNK)
@@ -221,7 +225,7 @@ def store_grads(
         if SLOPES == STEFFEN:
             of_slopes = flip((low, high), flipped, 0, 2)
         else:
-            of_slopes = flip(knot_grads(0, bin, low, high, K + 1), flipped, 0, K + 1)
+            of_slopes = flip(knot_grads(0, (bin, low, high), K + 1), flipped, 0, K + 1)
         of_axes = of_target + of_source if INVERSE else of_source + of_target
         out = place_grads(out, DIMS, COUNT, ACCESS, BLOCK)
         store_columns(out, exists, of_axes + of_slopes, COUNT, DIMS, ACCESS, BLOCK)
@@ -243,5 +247,5 @@ def store_grads(
         else:
             where = tl.where(flipped, K - 1 - bin, bin)
             for c in range(chunks + (1 if K % CHUNK == 0 else 0)):
-                chunk = knot_grads(c * CHUNK, where, lower, upper, CHUNK)
+                chunk = knot_grads(c * CHUNK, (where, lower, upper), CHUNK)
                 store_chunk(out, exists, chunk, c * CHUNK, 2 * K, K + 1, CHUNK, DIMS, ACCESS, BLOCK)

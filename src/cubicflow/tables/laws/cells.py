@@ -10,7 +10,7 @@ The outcomes of a column of words are the frequent words, one outcome for all ra
 values if training rows had any. The log_size of a rare word is the log of its share among the rare words. The outcomes
 of a column of numbers are "a number", then each atom, which is a single value with a probability of its own, then
 missing values. The log_size of a step is the log of its width on the column's own
-:class:`~cubicflow.tables.model.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope.
+:class:`~cubicflow.tables.unit_scale.UnitScale`. The log_size of a real number is the log of the scale's slope.
 Adding it turns a density on [0, 1] into one in the data's units.
 
 Every column reserves a small probability for values that its training rows never had: an unseen word, a value off the
@@ -25,18 +25,23 @@ and inf for a value that the column cannot hold.
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cubicflow import saved
+from cubicflow.saved import Range
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Bounds, Column
-from cubicflow.tables.maps import PRIOR, CodeCounts
-from cubicflow.tables.model.unit_scale import (
+from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import (
+    PRIOR,
+    CodeCounts,
     Ends,
     UnitScale,
     ring_of_codes,
@@ -44,7 +49,6 @@ from cubicflow.tables.model.unit_scale import (
     scale_of_codes,
     scale_of_values,
 )
-from cubicflow.tables.table_error import TableError
 
 CELL = 4  # numbers in a cell
 UNSEEN = -1  # the kind of a value that no training row had
@@ -79,7 +83,7 @@ class Cells(ABC):
     closed = False  # whether both ends of the scale are the same point of a circle
 
     gaps: bool
-    unseen: float
+    unseen: Annotated[float, Range(sys.float_info.min, 1 - 2**-53)]
 
     @property
     @abstractmethod
@@ -121,24 +125,19 @@ class Cells(ABC):
             raise TableError(f"the cells of column {column.name!r} belong to another kind of column")
 
     def to_json(self) -> dict[str, Any]:
-        return {"form": self.form, "gaps": self.gaps, "unseen": self.unseen}
+        return {"form": self.form, **asdict(self)}
 
     @staticmethod
     def from_json(value: Any) -> Cells:
         """Return the cells that :meth:`to_json` wrote. Raises TableError for anything invalid."""
         if not isinstance(value, dict) or value.get("form") not in [*FORMS]:
             raise TableError(f"cells should be one of {', '.join(FORMS)}, got {str(value)[:80]}")
-        gaps, unseen = value.get("gaps"), value.get("unseen")
-        if not isinstance(gaps, bool) or not isinstance(unseen, float) or not 0 < unseen < 1:
-            raise TableError("cells need gaps (true or false) and unseen (a probability)")
         try:
-            return FORMS[value["form"]].read(value, gaps, unseen)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise TableError(f"invalid cells: {error}") from None
-
-    @classmethod
-    @abstractmethod
-    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> Cells: ...
+            fields = {key: item for key, item in value.items() if key != "form"}
+            found: Cells = saved.from_json(FORMS[value["form"]], fields, exact=True)
+        except ValueError as error:
+            raise TableError(f"the description of cells {error}") from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -154,6 +153,8 @@ class WordCells(Cells):
     shares: tuple[float, ...]  # probability of each level within its outcome
 
     def __post_init__(self) -> None:
+        if not self.kinds or min(self.kinds) < 0 or max(self.kinds) >= len(self.kinds):
+            raise ValueError("has kinds that are not indices of outcomes, counted from 0")
         totals = np.bincount(np.asarray(self.kinds, np.int64), weights=np.asarray(self.shares))
         if (
             len(self.kinds) != len(self.shares)
@@ -161,7 +162,7 @@ class WordCells(Cells):
             or not np.allclose(totals, 1)
             or min(self.shares) <= 0
         ):
-            raise ValueError("the shares of each outcome must be positive and sum to 1")
+            raise ValueError("has shares of an outcome that are not positive, or do not sum to 1")
 
     @property
     def outcomes(self) -> int:
@@ -180,16 +181,6 @@ class WordCells(Cells):
                 f"column {column.name!r} has {len(column.levels)} levels, but its cells have {len(self.kinds)}"
             )
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "kinds": list(self.kinds), "shares": list(self.shares)}
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> WordCells:
-        kinds = tuple(int(kind) for kind in value["kinds"])
-        if min(kinds) < 0 or max(kinds) >= len(kinds):
-            raise ValueError("kinds should be indices of outcomes, counted from 0")
-        return cls(gaps, unseen, kinds, tuple(float(share) for share in value["shares"]))
-
 
 @dataclass(frozen=True)
 class NumberCells(Cells):
@@ -206,6 +197,10 @@ class NumberCells(Cells):
     listed: bool = False
     is_point: bool = False
     closed: bool = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.atoms)) < len(self.atoms):
+            raise ValueError("has an atom twice")
 
     @property
     def shape(self) -> int:
@@ -234,20 +229,6 @@ class NumberCells(Cells):
 
     def only_masses(self, values: Sequence[float]) -> bool:
         return not self.is_point or all(math.isnan(value) or value in self.atoms for value in values)
-
-    def to_json(self) -> dict[str, Any]:
-        own = {"scale": self.scale.to_json(), "atoms": list(self.atoms), "listed": self.listed}
-        return {**super().to_json(), **own, "is_point": self.is_point, "closed": self.closed}
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any], gaps: bool, unseen: float) -> NumberCells:
-        flags = [value["listed"], value["is_point"], value.get("closed", False)]
-        if not all(isinstance(flag, bool) for flag in flags):
-            raise ValueError("listed, is_point and closed should be true or false")
-        atoms = tuple(float(atom) for atom in value["atoms"])
-        if len(set(atoms)) < len(atoms) or not all(map(math.isfinite, atoms)):
-            raise ValueError("atoms should be distinct finite numbers")
-        return cls(gaps, unseen, UnitScale.from_json(value["scale"]), atoms, *flags)
 
 
 FORMS: dict[str, type[Cells]] = {cells.form: cells for cells in (WordCells, NumberCells)}

@@ -15,9 +15,9 @@ import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.maps import PRIOR
-from cubicflow.tables.model.cells import Cells, learn_cells
+from cubicflow.tables.laws.cells import Cells, learn_cells
 from cubicflow.tables.table_error import TableError
+from cubicflow.tables.unit_scale import PRIOR
 
 Shares = tuple[float, ...]  # of the outcomes of a column among the training rows, all above 0
 

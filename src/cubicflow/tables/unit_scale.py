@@ -15,19 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.maps import PRIOR, CodeCounts, histogram_of_codes
-from cubicflow.tables.table_error import TableError
 
 Ends = tuple[float | None, float | None]  # lower and upper hard limit, None for an open end
 
+PRIOR = 0.5  # rows added to every bin, so that no bin is impossible
+FEWEST_ROWS = 32  # rows in a bin of codes; with 32 rows, the standard error of the bin's share is a sixth of the share
 MOST_BINS = 4096  # bins of codes
 MOST_VALUES = 1 << 15  # codes with an interval of their own in shared bins
 LEAST_ALPHA = 0.02  # a smaller alpha counts as 0
@@ -197,21 +196,6 @@ class UnitScale:
         """Return the distances of values below the first edge, and above the last; 0 inside."""
         return np.maximum(self.edges[0] - y, 0), np.maximum(y - self.edges[-1], 0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "edges": list(self.edges), "masses": list(self.masses)}
-
-    @classmethod
-    def from_json(cls, value: Any) -> UnitScale:
-        """Return the scale that :meth:`to_json` wrote. Raises TableError for anything invalid."""
-        if not isinstance(value, dict) or not {"edges", "masses"} <= value.keys() <= set(cls.__dataclass_fields__):
-            raise TableError(f"a scale should have edges and masses, got {str(value)[:80]}")
-        try:
-            edges, masses = (tuple(map(float, value[key])) for key in ("edges", "masses"))
-            tails = {key: float(item) for key, item in value.items() if key not in ("edges", "masses")}
-            return cls(edges, masses, **tails)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise TableError(f"invalid scale: {error}") from None
-
 
 def _log_first_step(rate: float) -> float:
     """Return log(1 - exp(-rate)), the log probability of the first unit interval of an exponential distribution."""
@@ -228,6 +212,75 @@ def _log_part(near: Floats, far: Floats, reach: float) -> Floats:
 # --- learning ---
 
 
+class CodeCounts:
+    """An accumulator of weighted counts of codes. Beyond ``most`` distinct codes, neighbouring codes are pooled."""
+
+    def __init__(self, most: int = 1 << 17) -> None:
+        self.most = most
+        self.pooled = 1  # number of neighbouring codes that share a count
+        self.codes: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.counts: NDArray[np.float64] = np.empty(0)
+
+    def update(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> None:
+        """Add codes with these weights."""
+        joined = np.concatenate([self.codes, codes // self.pooled])
+        counts = np.concatenate([self.counts, np.ones(len(codes)) if weights is None else weights])
+        self._merge(joined, counts)
+        while len(self.codes) > self.most:
+            self.pooled *= 2
+            self._merge(self.codes // 2, self.counts)
+
+    def of(self, code: int) -> float:
+        """Return the count of a code, including the codes that it is pooled with."""
+        return float(self.counts[self.codes == code // self.pooled].sum())
+
+    def _merge(self, codes: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
+        self.codes, place = np.unique(codes, return_inverse=True)
+        self.counts = np.bincount(place, weights=counts, minlength=len(self.codes)).astype(np.float64)
+
+
+def bins_of_codes(seen: CodeCounts, low: int | None, high: int | None, most_bins: int) -> tuple[list[int], list[float]]:
+    """Return the edges of bins of ordered codes, and their counts. A frequent code has a bin of its own.
+
+    ``low`` and ``high`` are hard limits, the first and the last possible code, or None for an open end.
+    """
+    wide = seen.pooled
+    total = float(seen.counts.sum())
+    enough = max(FEWEST_ROWS, total / most_bins)
+    start, end = int(seen.codes[0]) * wide, int(seen.codes[-1]) * wide + wide
+    edges = [start if low is None else min(low, start)]
+    counts: list[float] = []
+
+    def close(edge: int, count: float) -> None:
+        if edge > edges[-1]:
+            edges.append(edge)
+            counts.append(count)
+
+    close(start, 0.0)
+    gathered = 0.0
+    for code, count in zip((seen.codes * wide).tolist(), seen.counts.tolist(), strict=True):
+        if count >= enough:  # a frequent code gets a bin of its own
+            close(code, gathered)
+            gathered = 0.0
+        gathered += count
+        if gathered >= enough:
+            close(code + wide, gathered)
+            gathered = 0.0
+    close(end, gathered)
+    if high is not None:
+        close(high + 1, 0.0)
+    return edges, counts
+
+
+def tail_length(width: float, count: float) -> float:
+    """Return the mean distance of unseen values beyond an end, whose outermost bin has this width and count.
+
+    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
+    with n rows, is about ln n times the mean distance.
+    """
+    return width / math.log(count + math.e)
+
+
 def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) -> UnitScale:
     """Return the scale of codes with these counts. ``atoms`` are codes that get no probability on this scale.
 
@@ -238,8 +291,8 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
     ((0.0, 1.0, 2.0), True)
     """
     low, high = ends
-    histogram = histogram_of_codes(seen, None, None, most_bins=MOST_BINS)
-    edges = np.asarray(histogram.edges, np.float64)
+    bounds, rows = bins_of_codes(seen, None, None, MOST_BINS)
+    edges = np.asarray(bounds, np.float64)
     if seen.pooled == 1:
         codes = seen.codes.astype(np.float64)
         edges = _halved_ends(edges, codes, seen.counts, codes[1:])
@@ -247,7 +300,7 @@ def scale_of_codes(seen: CodeCounts, ends: Ends, atoms: Sequence[float] = ()) ->
         near = np.ceil(_near(edges, counts))
         edges, counts = _with_seen_codes(edges, counts, seen)
     else:
-        counts = np.asarray(histogram.masses) * (float(seen.counts.sum()) + PRIOR * len(histogram.masses))
+        counts = np.asarray(rows) + PRIOR
         near = np.ceil(_near(edges, counts))
     if len(atoms):
         edges, counts = _without(edges, counts, np.asarray(sorted(atoms), np.float64))
@@ -263,14 +316,9 @@ def _counts(edges: Floats, values: Floats, each: Floats) -> Floats:
 
 
 def _near(edges: Floats, counts: Floats) -> Floats:
-    """Return the mean distance of unseen values beyond each end.
-
-    The largest of n values with an exponential tail is about ln n times their mean. So the width of the outermost bin,
-    with n rows, is about ln n times the mean distance.
-    """
+    """Return the mean distance of unseen values beyond each end."""
     widths = np.diff(edges)
-    pairs = ((float(widths[i]), float(counts[i])) for i in (0, -1))
-    return np.array([width / math.log(count + math.e) for width, count in pairs], np.float64)
+    return np.array([tail_length(float(widths[i]), float(counts[i])) for i in (0, -1)], np.float64)
 
 
 def _with_ends(edges: Floats, counts: Floats, ends: Ends, near: Floats) -> UnitScale:
