@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from tests.explore.pages import Page, Tab, ask
 
-from cubicflow.data.plane import GaussianGrid
-from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
 from cubicflow.tables.axes import array_axis
 from cubicflow.tables.query.all_columns import counted
@@ -63,18 +61,6 @@ def test_lines_go_through_the_same_layers_as_points(served: Serve, plane_run: Pa
     for k, j in ((4, 40), (13, 90)):
         near = np.argmin(np.abs(path[0] - lines[0, k, j]).max(axis=1))
         assert np.abs(path[:, near] - lines[:, k, j]).max() < 0.05
-
-
-def test_even_points_follow_the_density_closely() -> None:
-    density, n, edges = GaussianGrid(side=3, std=0.05), 40_000, np.linspace(0, 1, 17)
-    points = even_points(density, n)
-    expected = n * density.masses(edges)
-    counts = np.histogram2d(points[:, 1], points[:, 0], bins=[edges, edges])[0]
-    # Each row of a cell has a count that is at most one off, and a cell has BLOCKS / 16 rows.
-    assert (np.abs(counts - expected) <= BLOCKS / 16 + 1e-6).all()
-    drawn = np.histogram2d(*density.sample(n, 0)[:, ::-1].T, bins=[edges, edges])[0]
-    full = expected > 50
-    assert np.std((counts - expected)[full]) < 0.2 * np.std((drawn - expected)[full])
 
 
 def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
