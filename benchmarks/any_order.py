@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.laws.cells import CELL, UNSEEN
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import CELL, UNSEEN
 from cubicflow.tables.model.columns import suited_columns
 from cubicflow.tables.model.network import ColumnsModel
 

@@ -23,6 +23,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def made(mask: list[bool], context_features: int = 0, **settings: object) -> Coupling:
+    torch.manual_seed(0)
     network = partial(ResidualMLP, hidden_features=8, num_blocks=1)
     layer = Coupling(mask, network, ElementMap(**settings), context_features=context_features)  # type: ignore[arg-type]
     with torch.no_grad():

@@ -111,6 +111,19 @@ class TestEveryBase:
         with pytest.raises(ValueError, match="expects 2 features, got 3"):
             base.log_prob(torch.zeros(1, 3))
 
+    def test_under_vmap_and_compiled(self, base) -> None:
+        z = torch.rand(6, 2, generator=torch.Generator().manual_seed(0))
+        expected = base.log_prob(z)
+        assert torch.allclose(torch.vmap(lambda row: base.log_prob(row[None])[0])(z), expected, atol=1e-6)
+        compiled = torch.compile(base.log_prob, fullgraph=True, backend="eager")
+        assert torch.allclose(compiled(z), expected, atol=1e-6)
+
+    def test_second_derivatives(self, base) -> None:
+        z = (0.1 + 0.8 * torch.rand(3, 2, generator=torch.Generator().manual_seed(0))).double()
+        base.double()
+        torch.autograd.gradgradcheck(lambda z: base.log_prob(z), z.requires_grad_())
+        base.float()
+
     @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
     def test_impossible_temperatures(self, base, temperature: float) -> None:
         for call in (lambda: base.sample(1, temperature), lambda: base.log_prob(torch.zeros(1, 2), temperature)):

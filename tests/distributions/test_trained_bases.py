@@ -82,6 +82,15 @@ class TestStudentT:
         assert flow.base.log_degrees.exp().item() == pytest.approx(2.5, rel=0.15)
 
 
+def test_a_recipe_takes_the_base() -> None:
+    base = StudentT(3, degrees=3.0, context_features=2)
+    flow = cf.flows.tabular(3, base=base, context_features=2, num_layers=1, hidden_features=8)
+    x, context = torch.randn(4, 3), torch.randn(4, 2)
+    assert flow.base is base
+    assert flow.log_prob(x, context).isfinite().all()
+    assert flow.distribution(context).support.check(1e6 * x).all()
+
+
 class TestDiagonalNormal:
     @pytest.mark.parametrize("temperature", [0.5, 1.0])
     def test_density_is_torchs(self, temperature: float) -> None:

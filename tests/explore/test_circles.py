@@ -20,7 +20,7 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableOptions, fit_table
 from cubicflow.tables.axes import MOST_BINS, Axis, axis_of
-from cubicflow.tables.model.masses import log_masses
+from cubicflow.tables.laws.masses import log_masses
 from cubicflow.tables.query.pool import Pool
 
 

@@ -11,7 +11,7 @@ import torch
 from cubicflow.export import export_model
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable
-from cubicflow.tables.model.masses import unit_spline
+from cubicflow.tables.laws.masses import unit_spline
 from cubicflow.tables.model.network import ColumnsModel
 
 from .runtimes import runtime

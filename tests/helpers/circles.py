@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 
 from cubicflow.tables import FittedTable, TableOptions, fit_table
+from cubicflow.tables.laws.law import Law
+from cubicflow.tables.laws.masses import bins_of
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.model.law import Law
-from cubicflow.tables.model.masses import bins_of
 from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.query.walk import Walk
 

@@ -11,9 +11,9 @@ import torch
 from cubicflow.plots.panels import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.kinds.real import Real
+from cubicflow.tables.laws.masses import log_mean_density, unit_spline
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.flow import FlowEncoder
-from cubicflow.tables.model.masses import log_mean_density, unit_spline
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.read.table import in_memory
 

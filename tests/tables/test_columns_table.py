@@ -16,9 +16,9 @@ from tests.helpers.options import option_of
 import cubicflow as cf
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, open_table
-from cubicflow.tables.model.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
-from cubicflow.tables.model.coder import coder_of
-from cubicflow.tables.model.law import Law
+from cubicflow.tables.laws.cells import UNSEEN, NumberCells, WordCells, find_atoms, learn_cells
+from cubicflow.tables.laws.coder import coder_of
+from cubicflow.tables.laws.law import Law
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.schema.sets import Set
 

@@ -19,7 +19,7 @@ from scipy.integrate import quad
 from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.independent import IndependentColumns
+from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.run.means import Mean

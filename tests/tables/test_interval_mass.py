@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.cubic import cubic_bins
-from cubicflow.tables.model.masses import log_mean_density
+from cubicflow.tables.laws.masses import log_mean_density
 
 BINS = 8
 FLOOR = 1e-3

@@ -21,7 +21,7 @@ from cubicflow.tables.axes import axis_of
 from cubicflow.tables.kinds import KIND_NAMES, KINDS, column_from_json, kinds
 from cubicflow.tables.kinds.column import Column, Role
 from cubicflow.tables.kinds.facts import Facts
-from cubicflow.tables.kinds.records import Kind
+from cubicflow.tables.kinds.records import ColumnKind
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
 
@@ -173,14 +173,14 @@ class Clock(Column):
         return self.numbers(array)
 
 
-def clock(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def clock(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     asked = requested is not None and requested.name == "clock"
     return Clock(facts.name, type_name(facts.type), role) if asked else None
 
 
 @pytest.fixture
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(kinds(), "clock", Kind("clock", Clock, clock, accepts=is_text, is_circle=True))
+    monkeypatch.setitem(kinds(), "clock", ColumnKind("clock", Clock, clock, accepts=is_text, is_circle=True))
     monkeypatch.setattr("cubicflow.tables.schema.inference.KIND_NAMES", [*KIND_NAMES, "clock"])
 
 

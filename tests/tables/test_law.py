@@ -36,7 +36,7 @@ def test_one_file_evaluates_the_splines_of_columns() -> None:
             names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
             if SPLINES & set(names):
                 found.add(path.relative_to(SOURCE).as_posix())
-    assert found == {"tables/model/masses.py", "tables/model/law.py"}
+    assert found == {"tables/laws/masses.py", "tables/laws/law.py"}
 
 
 def pieces_of(name: str, rng: np.random.Generator) -> list[tuple[float, float]]:

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cubicflow.tables.laws.cells import CELL, INTERVAL
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import CELL, INTERVAL
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns_model
 from cubicflow.tables.model.network import ColumnsModel
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows

@@ -213,6 +213,15 @@ class TestSigmoidalMaps:
         assert torch.allclose(log_slope_back, -log_slope)
         assert (y.diff() / x.diff() > 0.01).all()
 
+    @pytest.mark.parametrize("dense", [True, False])
+    def test_infinite_rows_stay_infinite(self, dense: bool) -> None:
+        params = torch.randn(num_sigmoidal_params(5, 2, dense=dense))
+        y, _ = sigmoidal(torch.tensor([-math.inf, -3e38, 3e38, math.inf]), params, num_bins=5, depth=2, dense=dense)
+        assert y[0] == -math.inf
+        assert y[1] < -1e37
+        assert y[2] > 1e37
+        assert y[3] == math.inf
+
     def test_equal_units_part(self) -> None:
         """The start has equal units. Training makes them differ, so that the map finds two modes."""
         x = torch.cat([0.3 * normal(300, 1) - 2, 0.5 * normal(300, 1, seed=1) + 2])

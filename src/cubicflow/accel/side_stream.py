@@ -62,7 +62,7 @@ _current: ContextVar[SideStream | None] = ContextVar("side_stream", default=None
 
 def in_captured_pass() -> bool:
     """Return whether this is the one forward pass of a step that accel/safety.py has proved to need no Python code."""
-    return _current.get() is not None
+    return not torch.compiler.is_compiling() and _current.get() is not None
 
 
 class FastProducts(Products):

@@ -88,8 +88,14 @@ class TorchDistribution(Base):
         return drawn.reshape(n, self.features)
 
     def _tensor(self, values: Any) -> Tensor:
-        array = np.asarray(values, dtype=np.float64)
-        return constant_tensor(array.ravel().tolist(), self.anchor.device, self.anchor.dtype).reshape(array.shape)
+        shape, inner = [], values  # without NumPy, which torch.compile would trace
+        while isinstance(inner, list):
+            shape.append(len(inner))
+            inner = inner[0] if inner else None
+        flat = values if shape else [values]
+        for _ in shape[1:]:
+            flat = [number for row in flat for number in row]
+        return constant_tensor(flat, self.anchor.device, self.anchor.dtype).reshape(shape)
 
 
 def _description(distribution: Distribution) -> list[Any]:

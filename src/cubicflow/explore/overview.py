@@ -65,6 +65,7 @@ def _described(axis: Axis) -> dict[str, Any]:
         "isGiven": column.role == "context",
         "decimals": _decimals(column),
         "step": axis.unit if axis.is_whole else None,
+        "bins": axis.bins,
         "bars": axis.bars,
         "hasOthers": axis.has_others,
         "menu": axis.labels[:MOST_MENU],

@@ -2,10 +2,12 @@
 
 The main modules, each of which builds on those above it:
 
-    table_error, arrow_types, maps          errors; Arrow types; maps between numbers, with their log slopes
-    kinds/                                  one class for each kind of column, and their registry
+    table_error, arrow_types                errors; Arrow types
+    unit_scale, maps                        the distribution function of a column; maps to a flow's numbers
+    kinds/                                  codecs of columns, and a record for each kind
     read/                                   readers of file formats, of URLs and of queries; the record of a table
     schema/                                 the schema of a table and its inference, sets, used rows, the split
+    laws/                                   one column: cells, sets as cells, the spline, the law
     model/                                  the two models of a table: a flow of numbers, and the model of columns
     axes                                    the bins of a column, for histograms and conditional distributions
     table_rows                              rows for training

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.cells import Cells, NumberCells
+from cubicflow.tables.laws.cells import Cells, NumberCells
 from cubicflow.tables.schema.sets import Set
 from cubicflow.weights import weighted_quantiles
 

@@ -77,16 +77,27 @@ def _layer(h: Tensor, log_slopes: Tensor, params: Tensor, units: int, n: int, m:
     n). All sums are of positive terms, in logarithms, so nothing cancels or overflows in the tails."""
     raw_a, raw_b, raw_w, raw_u = params.split([units, units, m * units, units * n if n > 1 else 0], dim=-1)
     if n > 1:
-        log_u = F.log_softmax(raw_u.unflatten(-1, (units, n)), dim=-1)
-        h = (log_u.exp() * h[..., None, :]).sum(-1)
-        log_slopes = torch.logsumexp(log_u + log_slopes[..., None, :], dim=-1)
+        u = _weights(raw_u, units, n)
+        h, log_slopes = (u * h[..., None, :]).sum(-1), _log_mean(u, log_slopes)
     gains = constant_tensor([4 ** ((2 * j + 1) / units - 1) for j in range(units)], h.device, h.dtype)
-    a = F.softplus(raw_a + SOFTPLUS_IS_ONE)
+    a, w = F.softplus(raw_a + SOFTPLUS_IS_ONE), _weights(raw_w, m, units)
     t = a * h + gains * raw_b  # (..., units)
-    log_w = F.log_softmax(raw_w.unflatten(-1, (m, units)), dim=-1)
-    low, high = (torch.logsumexp(log_w + F.logsigmoid(side)[..., None, :], dim=-1) for side in (t, -t))
-    rise = a.log() + F.logsigmoid(t) + F.logsigmoid(-t) + log_slopes
-    return low - high, torch.logsumexp(log_w + rise[..., None, :], dim=-1) - low - high
+    below, above = F.logsigmoid(t), F.logsigmoid(-t)
+    low, high = _log_mean(w, below), _log_mean(w, above)
+    return low - high, _log_mean(w, a.log() + below + above + log_slopes) - low - high
+
+
+def _weights(raw: Tensor, m: int, n: int) -> Tensor:
+    """Return m rows of n positive weights with sum 1. No weight is 0, so the logarithm of a mean is finite."""
+    return torch.softmax(raw.unflatten(-1, (m, n)), dim=-1).clamp(min=torch.finfo(raw.dtype).tiny)
+
+
+def _log_mean(weights: Tensor, log_values: Tensor) -> Tensor:
+    """Return the logarithms of the weighted means of exp(log_values), (..., m), for weights (..., m, n) and (..., n).
+    The values are divided by the largest one, so no mean overflows or underflows. The quotient does not matter to the
+    result, so it has no gradient; it is finite where all values are 0, far beyond all rows."""
+    top = log_values.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(log_values.dtype).min)
+    return (weights * (log_values - top).exp()[..., None, :]).sum(-1).log() + top
 
 
 def _layers(units: int, depth: int, *, dense: bool) -> list[tuple[int, int]]:

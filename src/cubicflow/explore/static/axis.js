@@ -1,4 +1,4 @@
-// The axis of a column: its bins and its ticks, which are round numbers or starts of seconds to years.
+// The ticks of a column's axis: round numbers or starts of seconds to years.
 
 import { number } from "./page.js";
 
@@ -11,11 +11,6 @@ const compact = new Intl.NumberFormat("en", { notation: "compact" });
 /** Returns the share of an axis below a value. @param {number} value @param {number[]} ends */
 export function share(value, [low, high]) {
   return (value - low) / (high - low);
-}
-
-/** Returns the number of a column's bins, without the bin of missing values, which is the last. @param {Column} column */
-export function binsOf({ isList, edges, bars }) {
-  return isList ? bars.length : edges.length - 1;
 }
 
 /** Returns ticks, at most `room` + 1 of numbers and dates, and twice as many of words.

@@ -77,9 +77,8 @@ export function inWords(column, quantiles) {
 /** Makes the picture of a column of words: bars. @param {Column} column */
 function bars(column) {
   // The bar of all other words comes first, because the list may be longer than its window.
-  const count = column.bars.length;
-  const first = column.hasOthers ? [count - 1] : [];
-  const bins = [...first, ...Array(count - first.length).keys(), ...(column.hasGaps ? [count] : [])];
+  const first = column.hasOthers ? [column.bins - 1] : [];
+  const bins = [...first, ...Array(column.bins - first.length).keys(), ...(column.hasGaps ? [column.bins] : [])];
   const rows = bins.map((bin) => {
     const name = column.bars[bin] ?? "missing";
     const [data, model, share] = ["of-data", "of-model", "share"].map((kind) => make("span", { class: kind }));

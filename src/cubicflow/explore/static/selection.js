@@ -1,7 +1,5 @@
 // The rows inside a brush over two columns, and their masses in every column. No drawing.
 
-import { binsOf } from "./axis.js";
-
 export class Selection {
   /** @param {Column[]} columns @param {Points["arrays"]} arrays */
   constructor(columns, { data, model, bins }) {
@@ -49,7 +47,7 @@ export class Selection {
   /** Returns the share of the chosen rows in every bin of every column, and their number.
    * @param {(i: number) => boolean} isChosen */
   masses(isChosen) {
-    const columns = this.columns.map((column) => Array(binsOf(column) + 1).fill(0));
+    const columns = this.columns.map((column) => Array(column.bins + 1).fill(0));
     const rows = Array.from({ length: this.count }, (_, i) => i).filter(isChosen);
     for (const i of rows)
       columns.forEach((masses, k) => {

@@ -40,6 +40,7 @@ interface Column {
   isGiven: boolean;
   decimals: number | null;
   step: number | null;
+  bins: number; // without the bin of missing values, which is the last
   bars: string[]; // the labels of the bars of a list
   hasOthers: boolean; // whether the last bar is for all other values
   menu: string[];

@@ -14,7 +14,7 @@ from cubicflow.tables.table_error import TableError
 if TYPE_CHECKING:
     from cubicflow.tables.kinds.column import Column, Role
     from cubicflow.tables.kinds.facts import Facts
-    from cubicflow.tables.kinds.records import Kind
+    from cubicflow.tables.kinds.records import ColumnKind
 
 # from the most general kind to the most specific one
 KINDS = (
@@ -26,7 +26,7 @@ KIND_NAMES = [name for name in KINDS if name not in ("circular steps", "levels",
 
 
 @cache
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, ColumnKind]:
     """Return every kind by its name."""
     from cubicflow.tables.kinds.records import RECORDS
 

@@ -33,7 +33,7 @@ from cubicflow.tables.table_error import TableError
 from cubicflow.tables.unit_scale import CodeCounts
 
 if TYPE_CHECKING:
-    from cubicflow.tables.kinds.records import Kind
+    from cubicflow.tables.kinds.records import ColumnKind
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
 Level = str | int | float | bool
@@ -88,7 +88,7 @@ class Column(ABC):
     levels: tuple[Level, ...] = field(default=(), kw_only=True)
 
     @property
-    def about(self) -> Kind:
+    def about(self) -> ColumnKind:
         return kinds()[self.kind]
 
     @property

@@ -25,7 +25,7 @@ MOST_DIGITS = 8  # decimals of samples; numbers with more decimals are not round
 
 
 @dataclass(frozen=True)
-class Kind:
+class ColumnKind:
     """A kind of column.
 
     Attributes:
@@ -41,22 +41,22 @@ class Kind:
 
     name: str
     codec: type[Column]
-    infer: Callable[[Facts, Kind | None, Role], Column | None]
+    infer: Callable[[Facts, ColumnKind | None, Role], Column | None]
     roles: tuple[Role, ...] = ("model", "context")
     accepts: Callable[[pa.DataType], bool] = is_readable
     is_ordered: bool = False
     is_circle: bool = False
 
 
-def _is(requested: Kind | None, name: str) -> bool:
+def _is(requested: ColumnKind | None, name: str) -> bool:
     return requested is not None and requested.name == name
 
 
-def _has_codec(requested: Kind | None, codec: type[Column]) -> bool:
+def _has_codec(requested: ColumnKind | None, codec: type[Column]) -> bool:
     return requested is None or issubclass(requested.codec, codec)
 
 
-def _cannot_be(facts: Facts, requested: Kind) -> TableError:
+def _cannot_be(facts: Facts, requested: ColumnKind) -> TableError:
     """Return the error for values that cannot be of the requested kind."""
     if is_text(facts.type):
         examples = some(facts.sorted_distinct(), 3)
@@ -70,7 +70,7 @@ def _cannot_be(facts: Facts, requested: Kind) -> TableError:
 # --- lists ---
 
 
-def _constant(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _constant(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     if len(facts.distinct) == 1 and facts.gaps:  # the model still learns the probability of a missing value
         return _listed(facts, role, "levels")
     if len(facts.distinct) == 1:
@@ -86,7 +86,7 @@ def _listed(facts: Facts, role: Role, kind: str) -> Listed:
     return Listed(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()), kind=kind)
 
 
-def _boolean(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _boolean(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Truth values, or any two numbers that the user declares to be such."""
     if pa.types.is_boolean(facts.type):
         if requested is not None and not _has_codec(requested, Listed):
@@ -105,7 +105,7 @@ def _boolean(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
     return column
 
 
-def _categorical(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _categorical(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Words, or numbers that the user declares categorical."""
     if not is_text(facts.type):
         return Listed.of_numbers(facts, role, "categorical") if _is(requested, "categorical") else None
@@ -123,7 +123,7 @@ def _categorical(facts: Facts, requested: Kind | None, role: Role) -> Column | N
     return _listed(facts, role, "categorical")
 
 
-def _levels(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _levels(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Numbers that repeat, from a short list without a common step."""
     if requested is None and facts.all_distinct_known and len(facts.distinct) * ROWS_PER_LEVEL <= facts.rows:
         return _listed(facts, role, "levels")
@@ -133,7 +133,7 @@ def _levels(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
 # --- steps ---
 
 
-def _datetime(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _datetime(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Dates, and times of any resolution with or without a time zone."""
     if not is_date(facts.type):
         if _is(requested, "datetime"):
@@ -144,7 +144,7 @@ def _datetime(facts: Facts, requested: Kind | None, role: Role) -> Column | None
     return Gridded(facts.name, type_name(facts.type), role, grid=_whole_grid(facts), kind="datetime")
 
 
-def _integer(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _integer(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Whole numbers of any numeric type."""
     name, type = facts.name, type_name(facts.type)
     if pa.types.is_integer(facts.type):
@@ -158,7 +158,7 @@ def _integer(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
     return Gridded(name, type, role, grid=grid, kind="integer")
 
 
-def _stepped(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _stepped(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Numbers that are multiples of a common step, counted from the smallest number, such as 0.23 or 61.5."""
     if requested is not None and requested.name != "stepped":
         return None
@@ -187,7 +187,7 @@ def _whole_grid(facts: Facts) -> Grid:
 # --- real numbers ---
 
 
-def _circular(facts: Facts, requested: Kind | None, role: Role) -> Column | None:
+def _circular(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
     """Angles, hours of the day: the two ends of the range are the same point. The ends are set when it is settled."""
     if requested is None or requested.name != "circular":
         return None
@@ -196,7 +196,7 @@ def _circular(facts: Facts, requested: Kind | None, role: Role) -> Column | None
     return Real(facts.name, type_name(facts.type), role, decimals=_decimals(facts), kind="circular")
 
 
-def _real(facts: Facts, requested: Kind | None, role: Role) -> Column | None:  # noqa: ARG001 - takes all numbers
+def _real(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:  # noqa: ARG001 - takes all numbers
     type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
     known = _decimals(facts)
     return Real(facts.name, type, role, decimals=0 if known is None and facts.too_large_for_steps else known)
@@ -206,23 +206,23 @@ def _decimals(facts: Facts) -> int | None:
     return facts.finder.decimals if not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS else None
 
 
-def _never(facts: Facts, requested: Kind | None, role: Role) -> None:
+def _never(facts: Facts, requested: ColumnKind | None, role: Role) -> None:
     """A kind that only other kinds or options make."""
 
 
 RECORDS = {
     kind.name: kind
     for kind in (
-        Kind("real", Real, _real, ("model", "context", "weights"), is_number),
-        Kind("circular", Real, _circular, accepts=is_number, is_circle=True),
-        Kind("circular steps", Gridded, _never, accepts=is_number, is_circle=True),
-        Kind("levels", Listed, _levels, is_ordered=True),
-        Kind("stepped", Gridded, _stepped, accepts=is_number),
-        Kind("integer", Gridded, _integer, accepts=is_number),
-        Kind("datetime", Gridded, _datetime, accepts=is_date),
-        Kind("categorical", Listed, _categorical),
-        Kind("boolean", Listed, _boolean),
-        Kind("constant", Constant, _constant, ("constant",)),
-        Kind("dropped", Dropped, _never, ("dropped",)),
+        ColumnKind("real", Real, _real, ("model", "context", "weights"), is_number),
+        ColumnKind("circular", Real, _circular, accepts=is_number, is_circle=True),
+        ColumnKind("circular steps", Gridded, _never, accepts=is_number, is_circle=True),
+        ColumnKind("levels", Listed, _levels, is_ordered=True),
+        ColumnKind("stepped", Gridded, _stepped, accepts=is_number),
+        ColumnKind("integer", Gridded, _integer, accepts=is_number),
+        ColumnKind("datetime", Gridded, _datetime, accepts=is_date),
+        ColumnKind("categorical", Listed, _categorical),
+        ColumnKind("boolean", Listed, _boolean),
+        ColumnKind("constant", Constant, _constant, ("constant",)),
+        ColumnKind("dropped", Dropped, _never, ("dropped",)),
     )
 }

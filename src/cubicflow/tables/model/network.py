@@ -1,6 +1,6 @@
 """An autoregressive model of the columns of a mixed table: p(row) = product over columns of p(cell | cells before it).
 
-Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.model.cells`), (N, 4 D), in float32
+Shapes. A row of D columns is D cells of four numbers (see :mod:`cubicflow.tables.laws.cells`), (N, 4 D), in float32
 for training and float64 for scores. Context columns are cells as well, (N, 4 C).
 
     cells (N, T, 4) -> tokens (N, T, E) -> core -> hidden states (N, D, H) -> logits of outcomes, params of splines
@@ -39,15 +39,15 @@ from cubicflow.arguments import config_of, positive
 from cubicflow.flows.descriptions import register
 from cubicflow.nets.rng import current_generator
 from cubicflow.nets.tracing import constant_tensor
-from cubicflow.tables.model.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
-from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks, Memory
-from cubicflow.tables.model.masses import (
+from cubicflow.tables.laws.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
+from cubicflow.tables.laws.masses import (
     fast_log_mean_densities,
     log_densities,
     log_mean_densities,
     middle_of,
     place_of,
 )
+from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks, Memory
 
 NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quantile of a place is taken
 

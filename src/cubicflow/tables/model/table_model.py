@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.cells import Cells
+from cubicflow.tables.laws.cells import Cells
 from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.axes import QUANTILES, Axis
-from cubicflow.tables.model.law import Law
+from cubicflow.tables.laws.law import Law
 from cubicflow.tables.query.answer import Means
 from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
 from cubicflow.tables.query.question import Question

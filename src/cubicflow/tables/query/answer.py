@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cells import NumberCells
+from cubicflow.tables.laws.cells import NumberCells
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cells import Cells, NumberCells, WordCells
-from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.laws.cells import Cells, NumberCells, WordCells
+from cubicflow.tables.laws.coder import SetCells
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import Computed, solved_columns

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
+from cubicflow.tables.laws.law import Law
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.model.law import Law
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import Begun, Strategy

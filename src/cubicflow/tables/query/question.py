@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from cubicflow.tables.laws.cells import WordCells
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.cells import WordCells
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import Condition, Given, context_values, read_conditions, texts_of

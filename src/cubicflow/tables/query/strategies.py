@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.coder import SetCells
+from cubicflow.tables.laws.coder import SetCells
 from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question

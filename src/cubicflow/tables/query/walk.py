@@ -25,10 +25,10 @@ from torch import Tensor
 
 from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.cells import CELL
-from cubicflow.tables.model.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.laws.cells import CELL
+from cubicflow.tables.laws.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.laws.law import Law
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.model.law import Law
 from cubicflow.tables.model.network import Beginnings
 from cubicflow.tables.model.table_model import check_drawn
 from cubicflow.tables.query.constraints import Constraint

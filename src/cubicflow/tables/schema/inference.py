@@ -164,21 +164,20 @@ def infer(
 ) -> Inferred:
     """Infer the schema of a table.
 
-        Args:
-            table: a table from :func:`open_table`.
-            options: the user's options for its columns.
-            split: which rows are for training.
-            spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
-                system's temporary folder.
-            leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
-                names them; if false, such text raises TableError, and such numbers are modelled.
+    Args:
+        table: a table from :func:`open_table`.
+        options: the user's options for its columns.
+        split: which rows are for training.
+        spool: the folder for a temporary copy of a large text file, so that the file is read once; by default the
+            system's temporary folder.
+        leave_out_identifiers: whether columns that only name their rows are left out, with a note, unless an option
+            names them; if false, such text raises TableError, and such numbers are modelled.
 
-        >>> import numpy as np
-    import pyarrow as pa
-        >>> from cubicflow.tables.read.table import in_memory
-        >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
-        >>> [column.kind for column in infer(rows).schema.columns]
-        ['categorical', 'stepped']
+    >>> import pyarrow as pa
+    >>> from cubicflow.tables.read.table import in_memory
+    >>> rows = in_memory(pa.table({"word": ["a", "b"] * 20, "size": [i / 4 for i in range(40)]}))
+    >>> [column.kind for column in infer(rows).schema.columns]
+    ['categorical', 'stepped']
     """
     try:
         return _infer(table, options or TableOptions(), split or Split(), spool, leave_out_identifiers)
@@ -389,8 +388,6 @@ class _Tally:
 
     def __init__(self, column: Column) -> None:
         self.column = column
-        # A column without a map does not refuse values far from the mean, which is not known yet.
-        self._unmapped = replace(column, map=None)
         self.moments, self.counts = Moments(), CodeCounts()
         self.rows, self.weight = 0, 0.0
 
@@ -403,7 +400,7 @@ class _Tally:
         self.weight += float(len(array) if weights is None else weights.sum())
         if self.column.is_list:
             return
-        y = self._unmapped.encode(array)
+        y = self.column.numbers(self.column.read(array))
         shape = self.column.map
         if isinstance(shape, Scaled):
             self.moments.update(

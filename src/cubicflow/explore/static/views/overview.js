@@ -1,7 +1,6 @@
 // Overview: every column, data against model; the quality of the fit; the training curve.
 
 import { kept, rowOf } from "../answers.js";
-import { binsOf } from "../axis.js";
 import { ColumnCard, curves } from "../chart.js";
 import { copy, failed, loading, make, number, percent, quiet, sentence, shownValue, table, whole } from "../page.js";
 import { drawNotes } from "../state.js";
@@ -59,7 +58,7 @@ const key = (kind, text) => make("span", {}, make("span", { class: `key ${kind}`
 function describe(column, model, median, ofData) {
   if (column.isList) return column.words > column.bars.length ? `${whole(column.words)} different values` : "";
   const [middle, data] = [median, ofData].map((value) => (Number.isNaN(value) ? "" : shownValue(column, value)));
-  const gap = column.hasGaps ? ` · missing ${percent(model[binsOf(column)])}` : "";
+  const gap = column.hasGaps ? ` · missing ${percent(model[column.bins])}` : "";
   return `median ${middle || "–"}${data && `, data ${data}`}${gap}`;
 }
 

@@ -1,7 +1,6 @@
 // What if: the user sets any columns, and the page shows the conditional densities of all other columns.
 
 import { kept, rowOf } from "../answers.js";
-import { binsOf } from "../axis.js";
 import { ColumnCard, inWords } from "../chart.js";
 import { Control } from "../controls.js";
 import { copy, failed, make, number, percent, quiet, remember, remembered, sentence, table, whole } from "../page.js";
@@ -69,7 +68,7 @@ function drawCard(card, picture, control) {
   const condition = control.condition();
   element.classList.toggle("given-card", Boolean(condition));
   about.textContent = condition && control.inWords();
-  const missing = picture.model?.[binsOf(column)] ?? 0;
+  const missing = picture.model?.[column.bins] ?? 0;
   const gap = column.hasGaps && missing > 0.0005 ? ` · missing ${percent(missing)}` : "";
   const isFixed = column.isList || condition?.is !== undefined;
   card.draw(picture, isFixed ? "" : `${inWords(column, picture.quantiles)}${gap}`);

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.cells import FILLER, Cells, NumberCells, WordCells
-from cubicflow.tables.model.masses import places_inside
+from cubicflow.tables.laws.cells import FILLER, Cells, NumberCells, WordCells
+from cubicflow.tables.laws.masses import places_inside
 from cubicflow.tables.schema.sets import Set
 
 Codes = NDArray[np.int64]

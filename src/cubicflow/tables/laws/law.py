@@ -1,8 +1,8 @@
 """The law of a column: its distribution given earlier columns, for each of N rows.
 
 The network of a row gives the log probability of every outcome, and the params of a spline. A set is a few cells
-(:mod:`cubicflow.tables.model.coder`), and each cell has one formula: the probability of its outcome, times its share of
-the outcome or the mass of its interval under the row's spline (:mod:`cubicflow.tables.model.masses`). The probability
+(:mod:`cubicflow.tables.laws.coder`), and each cell has one formula: the probability of its outcome, times its share of
+the outcome or the mass of its interval under the row's spline (:mod:`cubicflow.tables.laws.masses`). The probability
 of the set is the sum. All of this is done with logarithms, so a probability of 1e-190 has as many correct digits as one
 of 0.1. Everything is float64.
 
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.model.coder import Coder, SetCells
-from cubicflow.tables.model.masses import log_masses, log_slopes, unit_spline
+from cubicflow.tables.laws.coder import Coder, SetCells
+from cubicflow.tables.laws.masses import log_masses, log_slopes, unit_spline
 
 LARGEST = 1e300  # stands for an infinite number in a difference
 
