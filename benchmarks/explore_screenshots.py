@@ -40,7 +40,6 @@ class Shot(NamedTuple):
     width: int = 1280
     height: int = 860
     is_dark: bool = False
-    scroll: int = 0
 
 
 SHOTS = (
@@ -49,14 +48,11 @@ SHOTS = (
     Shot("what-if", "table", "#/what-if?carat=1&clarity=VS2", SAMPLED, height=1180),
     Shot("what-if-dark", "table", "#/what-if?price=4000..6000&cut=Ideal", SAMPLED, height=900, is_dark=True),
     Shot("rows", "table", "#/rows", ".why", height=900),
-    Shot("layers-columns", "table", "#/layers", SETTLED, height=760),
     Shot("overview-narrow", "table", "#/overview", SETTLED, 400, 1000),
     Shot("what-if-narrow", "table", "#/what-if?carat=1", SAMPLED, 400, 1000),
     Shot("layers", "plane", "#/layers", SETTLED, 1000, 900),
     Shot("layers-dark", "plane", "#/layers", SETTLED, 1000, 900, True),
-    Shot("pairs-plane", "plane", "#/pairs", SETTLED, height=780),
     Shot("images", "images", "#/images", ".strip canvas", height=760),
-    Shot("images-narrow-dark", "images", "#/images", ".strip canvas", 400, 900, True),
 )
 ODD_ROWS = """carat,cut,color,clarity,depth,table,price,x,y,z
 0.7,Ideal,G,VS2,61.8,56,2600,5.72,5.75,3.54

@@ -28,7 +28,7 @@ import cubicflow as cf
 from cubicflow.cli import main
 from cubicflow.clusters import evaluate_files, sample_files, score_files
 from cubicflow.explore.opened_run import open_run
-from cubicflow.export import export_run
+from cubicflow.export import export_model
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
@@ -471,7 +471,7 @@ def test_the_exported_graph_scores_as_the_model_does(fitted: Fitted, tmp_path: P
 
 @pytest.mark.soak  # tracing a model of 16 columns takes 20 seconds; small graphs are traced in tests/export
 def test_the_traced_graph_scores_as_the_model_does(kinds: Fitted, tmp_path: Path) -> None:
-    path, encoding = export_run(kinds.path, tmp_path / "model.pt2", precision="float64")
+    path, encoding = export_model(kinds.path, tmp_path / "model.pt2", precision="float64")
     program = torch.export.load(path).module()
     traced = Service(
         encoding, lambda inputs: [each.numpy() for each in program(*map(torch.from_numpy, inputs.values()))]

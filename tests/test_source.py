@@ -15,6 +15,8 @@ SOURCE = Path(cubicflow.__file__).parent
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHER_PROGRAMS = {"--head", "--upgrade", "--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
+# of named tuples, of the os module, and of distributions in torch
+PUBLIC_DESPITE_THEIR_NAMES = {"_asdict", "_fields", "_replace", "_exit", "_extended_shape"}
 CONTRACTS = {"Base", "Transform"}
 CONTAINERS = {"Compose", "Inverse", "MultiScale"}  # other code walks through them
 
@@ -55,6 +57,39 @@ def test_only_the_command_line_knows_its_options() -> None:
     ]
     assert found == []
     assert [*texts_in(ast.parse('"""a --b"""\ndef f():\n  """--c"""\n  return f"--dd {1}"'))] == [(4, "--dd ")]
+
+
+def test_no_package_uses_private_names_of_another() -> None:
+    """A name that begins with _ is used only in the package that defines it. ``accel`` holds those of torch."""
+    defined = defaultdict(set)
+    for path, tree in TREES.items():
+        defined[package_of(path)] |= private_names(tree)
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {node.attr}"
+        for path, tree in TREES.items()
+        if package_of(path) != "accel"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)
+        if node.attr not in defined[package_of(path)] | PUBLIC_DESPITE_THEIR_NAMES
+    ]
+    assert found == []
+    source = "class _A:\n  _b: int\n  def _c(self): self._d, _e = 1, 2"
+    assert private_names(ast.parse(source)) == {"_A", "_b", "_c", "_d", "_e"}
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0]
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """Return the names beginning with _ that a module defines: functions, classes, variables and attributes."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return {name for name in names if name.startswith("_")}
 
 
 def texts_in(tree: ast.Module) -> Iterator[tuple[int, str]]:

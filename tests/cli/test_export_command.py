@@ -129,6 +129,6 @@ def test_the_part_that_cannot_be_exported_is_named(tmp_path: Path, capfd: pytest
         export_model(cf.Mixture([flow]), tmp_path / "model.pt2", sampler=True)
     with pytest.raises(ExportError, match="a Linear cannot be exported; give a Flow"):
         export_model(torch.nn.Linear(2, 2), tmp_path / "model.pt2")  # type: ignore[arg-type]
-    with pytest.raises(ExportError, match="a str cannot be exported; give a Flow"):
-        export_model("run", tmp_path / "model.pt2")  # type: ignore[arg-type]
+    with pytest.raises(ExportError, match="a list cannot be exported; give a Flow"):
+        export_model([], tmp_path / "model.pt2")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

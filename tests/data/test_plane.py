@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from cubicflow.data.plane import GaussianGrid, ImageDensity, read_grey
+from cubicflow.data.plane import BLOCKS, GaussianGrid, ImageDensity, even_points, read_grey
 
 
 def brute_force_log_prob(x: np.ndarray, side: int, std: float) -> np.ndarray:
@@ -291,3 +291,15 @@ def test_importing_the_densities_imports_no_other_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_even_points_follow_the_density_closely() -> None:
+    density, n, edges = GaussianGrid(side=3, std=0.05), 40_000, np.linspace(0, 1, 17)
+    points = even_points(density, n)
+    expected = n * density.masses(edges)
+    counts = np.histogram2d(points[:, 1], points[:, 0], bins=[edges, edges])[0]
+    # Each row of a cell has a count that is at most one off, and a cell has BLOCKS / 16 rows.
+    assert (np.abs(counts - expected) <= BLOCKS / 16 + 1e-6).all()
+    drawn = np.histogram2d(*density.sample(n, 0)[:, ::-1].T, bins=[edges, edges])[0]
+    full = expected > 50
+    assert np.std((counts - expected)[full]) < 0.2 * np.std((drawn - expected)[full])

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from tests.explore.pages import Page, Tab, ask
 
-from cubicflow.data.plane import GaussianGrid
-from cubicflow.explore.even_points import BLOCKS, even_points
 from cubicflow.explore.framed import unframed
 from cubicflow.tables.axes import array_axis
 from cubicflow.tables.query.all_columns import counted
@@ -65,18 +63,6 @@ def test_lines_go_through_the_same_layers_as_points(served: Serve, plane_run: Pa
         assert np.abs(path[:, near] - lines[:, k, j]).max() < 0.05
 
 
-def test_even_points_follow_the_density_closely() -> None:
-    density, n, edges = GaussianGrid(side=3, std=0.05), 40_000, np.linspace(0, 1, 17)
-    points = even_points(density, n)
-    expected = n * density.masses(edges)
-    counts = np.histogram2d(points[:, 1], points[:, 0], bins=[edges, edges])[0]
-    # Each row of a cell has a count that is at most one off, and a cell has BLOCKS / 16 rows.
-    assert (np.abs(counts - expected) <= BLOCKS / 16 + 1e-6).all()
-    drawn = np.histogram2d(*density.sample(n, 0)[:, ::-1].T, bins=[edges, edges])[0]
-    full = expected > 50
-    assert np.std((counts - expected)[full]) < 0.2 * np.std((drawn - expected)[full])
-
-
 def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
     """Three fifths of the rows are 0; few effective rows must not spread them, and the median is 0."""
     rng = np.random.default_rng(0)
@@ -106,6 +92,7 @@ def test_conditions_stay_when_the_page_is_reloaded(served: Serve, mixed_run: Pat
     shown.get_by_label("lowest size (m²), as text").press("Enter")
     shown.get_by_label("condition on born").select_option("is")
     born = shown.get_by_label("value of born, as text").input_value()
+    assert f"&born={born}" in shown.url
     shown.reload()
     tab.settled()
     assert shown.get_by_label("condition on weight").input_value() == "missing"

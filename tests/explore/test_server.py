@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.explore.pages import TOKEN, Page, ask, error_of, serving
+from tests.explore.pages import TOKEN, Page, Tab, ask, error_of, serving
 from tests.explore.tables import fit_small, make_lists
 from tests.helpers.processes import start_command, wait_until
 
@@ -235,7 +235,7 @@ def test_a_run_that_is_training(lists_run: Path, tmp_path: Path) -> None:
 SMALL = {"hidden_features": 4, "num_bins": 4, "token_features": 2, "num_blocks": 1}
 
 
-def test_sixty_columns(tmp_path: Path) -> None:
+def test_sixty_columns(tmp_path: Path, tab: Tab) -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"c{i}": rng.integers(0, 60, 200) for i in range(60)})
     with serving(fit_small(frame, tmp_path, settings=SMALL, steps=1)) as page:
@@ -246,6 +246,9 @@ def test_sixty_columns(tmp_path: Path) -> None:
         answer = ask(page, "/api/what-if", json.dumps(question).encode())
         assert answer[0] == 200, answer[1][:300]
         assert unframed(answer[1])[0]["effectiveSize"] >= 500
+        shown = tab.open(page, "overview")
+        assert shown.locator("article path.model[d^=M], article .bars").count() == 60
+        assert tab.wrong == []
 
 
 def test_four_thousand_words(tmp_path: Path) -> None:

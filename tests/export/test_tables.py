@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cubicflow.export import export_run
+from cubicflow.export import export_model
 from cubicflow.tables import FittedTable, fit_table
 
 from .raw_rows import Service, raw
@@ -93,7 +93,7 @@ def with_unseen_values(table: pa.Table) -> pa.Table:
 
 
 def test_raw_rows_of_a_mixed_table(mixed_run: Path, tmp_path: Path) -> None:
-    path, encoding = export_run(mixed_run, tmp_path / "model.onnx", precision="float64")
+    path, encoding = export_model(mixed_run, tmp_path / "model.onnx", precision="float64")
     assert encoding == tmp_path / "model.json"
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(mixed_run)
     assert service.about["rules"]  # the column kind determines the column soft
@@ -105,7 +105,7 @@ def test_raw_rows_of_a_mixed_table(mixed_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.soak  # the float32 graph of a flow is in the suite, and so is the float64 graph of a table
 def test_raw_rows_in_float32(mixed_run: Path, tmp_path: Path) -> None:
-    path, encoding = export_run(mixed_run, tmp_path / "model.onnx")
+    path, encoding = export_model(mixed_run, tmp_path / "model.onnx")
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(mixed_run)
     for number in ROWS:
         rows = with_unseen_values(new_rows(number, seed=number))
@@ -123,7 +123,7 @@ def test_samples_of_a_mixed_table(tmp_path: Path) -> None:
     """With the same noise, the service draws the same values as cubicflow."""
     table = mixed_table(600)
     run = fitted_run(tmp_path, table, model="columns", settings=SMALL)
-    path, encoding = export_run(run, tmp_path / "sampler.onnx", sampler=True)
+    path, encoding = export_model(run, tmp_path / "sampler.onnx", sampler=True)
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(run)
     number, columns = 2000, len(fitted.schema.model)
     generator = torch.Generator().manual_seed(7)
@@ -154,7 +154,7 @@ def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
     words = [name for name in ("kind", "soft") if name not in context]
     options = TableOptions(context=context, drop=words)
     run = fitted_run(tmp_path, table, model="flow", options=options, settings={"num_layers": 1, "hidden_features": 16})
-    path, encoding = export_run(run, tmp_path / "model.onnx")
+    path, encoding = export_model(run, tmp_path / "model.onnx")
     service, fitted = Service(encoding, runtime(path)), FittedTable.load(run)
     new = table.slice(0, 300)
     double = FittedTable.load(run)
@@ -164,7 +164,7 @@ def test_a_flow_on_a_table(tmp_path: Path, context: tuple[str, ...]) -> None:
     check_float32(service.score(raw(new)), exact, np.abs(fitted.score(new) - exact).max())
     if context:
         return
-    path, encoding = export_run(run, tmp_path / "sampler.onnx", sampler=True)
+    path, encoding = export_model(run, tmp_path / "sampler.onnx", sampler=True)
     service = Service(encoding, runtime(path))
     noise = torch.randn(500, service.about["inputs"]["noise"][1], generator=torch.Generator().manual_seed(0))
     x = service.graph({"noise": noise.numpy()})[0]

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from cubicflow.integration.blend import Blend, best_shares
 from cubicflow.integration.bounds import Bounds, Circle, Line
 from cubicflow.integration.evaluations import Fold
-from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, tempered
+from cubicflow.integration.product_mixture import ProductMixture, find_nodes, flattened, uniform_mixture
 from cubicflow.weights import effective_size
 
 
@@ -85,7 +85,7 @@ def test_weights_use_the_mixture_of_all_rounds() -> None:
     """The test computes every weight of two rounds from known blends."""
     circles = [False, False]
     blends = [
-        Blend([even_mixture(2, circles)], torch.ones(1)),
+        Blend([uniform_mixture(2, circles)], torch.ones(1)),
         Blend([rough_mixture(circles)], torch.tensor([0.3, 0.7])),
     ]
     fold, drawn = Fold(2), []
@@ -101,11 +101,11 @@ def test_weights_use_the_mixture_of_all_rounds() -> None:
 
 def test_tempered_weights_have_the_requested_effective_size() -> None:
     weights = torch.rand(1000, generator=torch.Generator().manual_seed(0)).double() ** 30
-    flat = tempered(weights, 200)
+    flat = flattened(weights, 200)
     assert effective_size(weights) < 100 < 200 <= effective_size(flat) < 300
     assert float(flat.sum()) == pytest.approx(effective_size(flat))
     even = torch.ones(1000).double()
-    torch.testing.assert_close(tempered(even, 200), even)
+    torch.testing.assert_close(flattened(even, 200), even)
 
 
 def test_the_log_det_of_the_map_from_the_cube_agrees_with_autograd() -> None:

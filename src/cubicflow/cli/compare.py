@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli import shared
-from cubicflow.cli.remarks import say_remarks
 from cubicflow.cli.terminal import say
 
 
@@ -34,6 +33,6 @@ def compare(
     models = FittedTable.load(first, device), FittedTable.load(second, device)
     table = open_table(data, models[0].reading.with_options(header, comment, allow_multiline))
     result = compare_runs(*models, table, missing)
-    say_remarks(table)
+    shared.say_remarks(table)
     for line in result.lines(first, second):
         say(line)

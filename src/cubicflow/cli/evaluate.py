@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli import shared
-from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
 from cubicflow.cli.terminal import say
 
 
@@ -47,9 +46,9 @@ def evaluate(
     if engine is None:
         fitted = FittedTable.load(run, device)
         table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-        say_ignored(fitted.schema, table)
+        shared.say_ignored(fitted.schema, table)
         scored = score_parts(fitted, table, missing, unseen=unseen)
-        say_remarks(table)
+        shared.say_remarks(table)
         is_source = fitted.is_source(table)
     else:
         from cubicflow.clusters import evaluate_files
@@ -68,7 +67,7 @@ def evaluate(
         raise ValueError(f"{data}: the table has no complete rows; give at least one row without missing values")
     if not whole.weight:
         raise ValueError(f"{data}: every row has weight 0, so there is no mean; give some rows a positive weight")
-    say_unseen(scored.unseen)
+    shared.say_unseen(scored.unseen)
     for line in (*fitted.schema.lines(), *scored.lines(is_source=is_source)):
         say(line)
     for warning in scored.warnings(is_source=is_source):

@@ -30,7 +30,7 @@ def export(
 
     Example: cubicflow export run model.onnx --precision float64
     """
-    from cubicflow.export import export_run
+    from cubicflow.export import export_model
 
-    for path in export_run(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
+    for path in export_model(run, file, sampler=sampler, precision=precision, overwrite=overwrite):
         say(f"wrote {path}")

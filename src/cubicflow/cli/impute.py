@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from cubicflow.cli import shared
-from cubicflow.cli.remarks import say_ignored, say_remarks
 from cubicflow.cli.terminal import say
 
 STANDARD_OUTPUT = "-"
@@ -56,9 +55,9 @@ def impute(
         check_output(name, overwrite=overwrite)
     fitted = FittedTable.load(run, device)
     table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-    say_ignored(fitted.schema, table)
+    shared.say_ignored(fitted.schema, table)
     filled = FilledTable(fitted, table, draws, mode, seed)
-    say_remarks(table)
+    shared.say_remarks(table)
     style = CsvStyle(fitted.decimals(), fitted.reading.notations, protect_formulas)
     if output == STANDARD_OUTPUT:
         write_rows(output, filled.batches(0), style)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from cubicflow.cli import shared
-from cubicflow.cli.remarks import say_ignored, say_remarks, say_unseen
 
 
 def score(
@@ -65,7 +64,7 @@ def score(
         options |= {"overwrite": overwrite, "device": device, "progress": True}
         result = score_files(run, data, output, **options, **blockwise)
         shared.say_job(result, f"{output.rstrip('/')}/{SKIPPED}")
-        say_unseen(result.unseen)
+        shared.say_unseen(result.unseen)
         return
     from cubicflow.tables import FittedTable, open_table
     from cubicflow.tables.run import check_output, write_rows
@@ -73,8 +72,8 @@ def score(
     check_output(output, overwrite=overwrite)
     fitted, counts = FittedTable.load(run, device), Counter[str]()
     table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
-    say_ignored(fitted.schema, table)
+    shared.say_ignored(fitted.schema, table)
     scoring: dict[str, Any] = {"observed_only": observed_only, "unseen": unseen, "counts": counts}
     write_rows(output, fitted.score_batches(table, missing, **scoring), overwrite=overwrite, whole=True)
-    say_remarks(table)
-    say_unseen(counts)
+    shared.say_remarks(table)
+    shared.say_unseen(counts)

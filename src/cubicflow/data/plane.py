@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cubicflow.extras import need
+from cubicflow.weights import systematic
 
 Points = NDArray[np.float32]
 Values = NDArray[np.float64]
 
+BLOCKS = 256  # blocks on each side of the square, for points that are spread evenly
 _ROWS_AT_ONCE = 1 << 16  # bounds the (rows, side) arrays in GaussianGrid.log_prob
 
 
@@ -204,6 +206,24 @@ class ImageDensity:
         shares = pixel_shares(edges, self.size)
         upright = self.probabilities[::-1]
         return np.asarray(shares @ upright @ shares.T)
+
+
+def even_points(density: GaussianGrid | ImageDensity, n: int, seed: int = 0) -> Values:
+    """Return n points (n, 2) of a density, spread evenly, so that a picture of them has little noise.
+
+    The square is cut into blocks, and each block gets its expected number of points, rounded up or down (systematic
+    sampling). The position of a point in its block is random. With independent random points, the count in a cell of n
+    points has a relative error of 1 / sqrt(n). With these points, the error is much smaller.
+
+    >>> points = even_points(ImageDensity([[0, 1], [0, 3]]), 1000)  # the lower right pixel has 3/4 of the mass
+    >>> points.shape, float((points[:, 1] < 0.5).mean()), float(points[:, 0].min()) >= 0.5
+    ((1000, 2), 0.75, True)
+    """
+    generator = np.random.default_rng(seed)
+    masses = density.masses(np.linspace(0, 1, BLOCKS + 1))
+    row, column = np.divmod(systematic(masses.ravel(), n, generator.random()), BLOCKS)
+    found: Values = (np.stack([column, row], axis=1) + generator.random((n, 2))) / BLOCKS
+    return found
 
 
 def pixel_shares(edges: Values, size: int) -> Values:

@@ -84,12 +84,12 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
         """Fit p(y | X). A row with weight 2 counts as two rows; a row with weight 0 is ignored."""
-        self.pattern_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
+        self.template_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
         x_rows, y_rows = self._fit_tables(X, y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
         rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight)
-        array_y = () if self.pattern_y_ is not None else tuple(y_rows.column_names)
+        array_y = () if self.template_y_ is not None else tuple(y_rows.column_names)
         schema = self._learn_schema(rows, weights, tuple(x_rows.column_names), array_y)
         if (odd := first_not_number(schema.model)) is not None:
             raise ValueError(
@@ -164,8 +164,8 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         generator = torch.Generator(context.device).manual_seed(draw_seed(random_state))
         x = self.flow_.sample(count, context, batch_size=ROWS_AT_ONCE, generator=generator)
         rows = self._decode(x.reshape(-1, x.shape[-1]))
-        if self.pattern_y_ is not None:
-            return inputs.like(self.pattern_y_, rows)
+        if self.template_y_ is not None:
+            return inputs.in_form_of(self.template_y_, rows)
         values = np.stack([column.to_numpy() for column in rows.columns], axis=1)
         return values.reshape(count, len(context), -1) if self.y_ndim_ == 2 else values.reshape(count, len(context))
 
@@ -246,7 +246,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     def _fit_tables(self, X: Any, y: Any) -> tuple[pa.Table, pa.Table]:  # noqa: N803
         if not inputs.is_frame(X):
-            self.pattern_ = None
+            self.template_ = None
             x, found = validate_data(
                 self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
             )
@@ -255,14 +255,14 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         check_consistent_length(X, y)
-        self.y_ndim_ = 2 if self.pattern_y_ is not None else np.ndim(y)
+        self.y_ndim_ = 2 if self.template_y_ is not None else np.ndim(y)
         return self._x_table(X, fitting=True), self._y_table(y)
 
     def _y_table(self, y: Any) -> pa.Table:
-        if self.pattern_y_ is not None:
+        if self.template_y_ is not None:
             if not inputs.is_frame(y):
                 raise ValueError(
-                    f"fit got a frame y with the columns {inputs.names(self.pattern_y_)}; give such a frame"
+                    f"fit got a frame y with the columns {inputs.names(self.template_y_)}; give such a frame"
                 )
             return inputs.without_gaps(inputs.arrow_table(y))
         return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
@@ -270,7 +270,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def _y_array(self, values: Floats) -> pa.Table:
         """Return an array y as a table with columns y0, y1, ...; underscores in front avoid names of X."""
         values = values.reshape(len(values), -1)
-        taken = set() if self.pattern_ is None else set(inputs.names(self.pattern_))
+        taken = set() if self.template_ is None else set(inputs.names(self.template_))
         prefix = "y"
         while any(f"{prefix}{i}" in taken for i in range(values.shape[1])):
             prefix = f"_{prefix}"

@@ -28,9 +28,9 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
     ``cubicflow fit``. Its probabilities of discrete values are exact, and a missing value is a value like any other. A
     category that is not in the training rows gets a small probability that is reserved for unseen categories.
 
-    Real columns are fitted by flows. With up to 5,000 rows, the density is a mixture of three kinds of members:
+    Real columns are fitted by flows. With up to 5,000 rows, the density is a mixture of three families of members:
     mixtures of normals, mixtures of normals after a spline for each column, and coupling flows. Each member is trained
-    without one fold of the rows. Held-out rows determine the sizes, the number of steps and the share of each kind.
+    without one fold of the rows. Held-out rows determine the sizes, the number of steps and the share of each family.
     With more rows, the density is one flow, trained as ``cubicflow fit`` trains it.
 
     Every column of a NumPy array is real. The kinds of the columns of a pandas, polars or arrow frame are inferred as
@@ -38,7 +38,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
     real values. Samples are frames of the same library.
 
     Args:
-        n_members: number of folds; each kind has one member for each fold. Default: 5. Ignored with more than 5,000
+        n_members: number of folds; each family has one member for each fold. Default: 5. Ignored with more than 5,000
             rows and by the model of columns.
         num_layers, hidden_features, num_bins, dropout: sizes of the coupling layers. Default: chosen for the number of
             rows. ``num_layers=0`` disables coupling layers. The last three also apply to the model of columns.
@@ -60,7 +60,7 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         flow_: the density of the encoded columns, a :class:`~cubicflow.Mixture`, a :class:`~cubicflow.Flow` or a
             :class:`~cubicflow.tables.model.network.ColumnsModel`.
         schema_: the kind and encoding of each column.
-        shares_: share of each kind of member in the mixture; empty if there is no mixture.
+        shares_: share of each family of members in the mixture; empty if there is no mixture.
         held_out_score_: mean log likelihood of held-out rows. In a mixture, each row is scored by a member that was
             trained without it. Otherwise, the held-out rows are the tenth of the rows that was used for early stopping.
         n_features_in_, feature_names_in_: number and names of the columns.
@@ -96,9 +96,9 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
     def _choose_model(self, rows: pa.Table, weights: Floats) -> tuple[str, Schema]:
         """Return the name of the model for these rows, and their schema."""
         kinds = dict(self.kinds or {})
-        if self.model == "flow" or (self.model == "auto" and self.pattern_ is None and not kinds):
+        if self.model == "flow" or (self.model == "auto" and self.template_ is None and not kinds):
             return "flow", self._learn_schema(rows, weights)
-        requested = kinds if self.pattern_ is not None else inputs.array_kinds(kinds, rows.column_names)
+        requested = kinds if self.template_ is not None else inputs.array_kinds(kinds, rows.column_names)
         found = inputs.infer_typed(rows, weights, (), requested, Missing.MODEL)
         return suited_model(found) if self.model == "auto" else self.model, found.schema
 

@@ -1,10 +1,10 @@
-"""The mixture for few rows, and its three kinds of members. Every member is an exact flow.
+"""The mixture for few rows, and its three families of members. Every member is an exact flow.
 
 normals     a mixture of correlated normals, by expectation-maximisation
 marginals   a spline for each column, then a mixture of correlated normals
 couplings   a spline for each column, then coupling layers
 
-Each kind has one member for each fold. Held-out rows determine the share of each kind in the mixture.
+Each family has one member for each fold. Held-out rows determine the share of each family in the mixture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of components
 PRIOR_ROWS = (0.02, 0.2, 1.0, 4.0)  # strengths of the prior on covariances, in rows per column
 ROWS_PER_COMPONENT = 4
 FEWEST_ROWS = 50  # rows; with fewer rows, splines cannot improve on normals
-LEAST_SHARE = 0.02  # share of the mixture; a kind with a smaller share is left out
+LEAST_SHARE = 0.02  # share of the mixture; a family with a smaller share is left out
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class MemberSettings:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Members of one kind, and the log density (N,) of each row under the member that left it out."""
+class MemberFamily:
+    """Members of one family, and the log density (N,) of each row under the member that left it out."""
 
     name: str
     flows: list[Flow]
@@ -61,7 +61,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Mixture of all members, the share of each kind, and the held-out log density of each judged row."""
+    """Mixture of all members, the share of each family, and the held-out log density of each judged row."""
 
     flow: Mixture
     shares: dict[str, float]
@@ -69,30 +69,32 @@ class Ensemble:
 
 
 def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, display: Progress) -> Ensemble:
-    """Fit the members of all kinds, and return their mixture with the highest held-out likelihood."""
+    """Fit the members of all families, and return their mixture with the highest held-out likelihood."""
     features = rows.x.shape[1]
     identities = [Compose([]) for _ in range(folds.members)]
-    kinds = [_normals("normals", identities, rows, folds, settings, display)]
+    families = [_normals("normals", identities, rows, folds, settings, display)]
     if len(rows) >= FEWEST_ROWS:
         splines = [
             _gaussian(Elementwise(features, _element_map(settings)), rows, folds, m) for m in range(folds.members)
         ]
         display.notify("a spline for each column")
         train(splines, rows, folds, settings.marginals, display)
-        kinds.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, display))
+        families.append(_normals("marginals", [flow.transform for flow in splines], rows, folds, settings, display))
         if settings.num_layers and features > 1:
             display.notify("coupling layers")
             flows = [_coupled(flow, settings, member) for member, flow in enumerate(splines)]
             found = train(flows, rows, folds, settings.couplings, display)
-            kinds.append(Kind("couplings", flows, found))
+            families.append(MemberFamily("couplings", flows, found))
     judged = folds.judged
-    weights = stacking_weights([kind.held_out[judged] for kind in kinds], rows.weights[judged])
-    kept = [(kind, share) for kind, share in zip(kinds, weights, strict=True) if share >= LEAST_SHARE]
+    weights = stacking_weights([family.held_out[judged] for family in families], rows.weights[judged])
+    kept = [(family, share) for family, share in zip(families, weights, strict=True) if share >= LEAST_SHARE]
     total = sum(share for _, share in kept)
-    shares = {kind.name: float(share / total) for kind, share in kept}
-    held_out = np.logaddexp.reduce([kind.held_out[judged] + np.log(shares[kind.name]) for kind, _ in kept], axis=0)
-    flows = [flow for kind, _ in kept for flow in kind.flows]
-    flow = Mixture(flows, [shares[kind.name] for kind, _ in kept for _ in kind.flows])
+    shares = {family.name: float(share / total) for family, share in kept}
+    held_out = np.logaddexp.reduce(
+        [family.held_out[judged] + np.log(shares[family.name]) for family, _ in kept], axis=0
+    )
+    flows = [flow for family, _ in kept for flow in family.flows]
+    flow = Mixture(flows, [shares[family.name] for family, _ in kept for _ in family.flows])
     return Ensemble(flow, shares, held_out)
 
 
@@ -103,7 +105,7 @@ def _normals(
     folds: Folds,
     settings: MemberSettings,
     display: Progress,
-) -> Kind:
+) -> MemberFamily:
     """Fit mixtures of normals to the rows after each member's transform.
 
     The number of components and the strength of the prior are those with the highest held-out likelihood.
@@ -134,7 +136,7 @@ def _normals(
     _, best, held_out = max(tried, key=itemgetter(0))
     display.notify(f"{name}: {max(len(found.weights) for found in best)} components")
     flows = [Flow(normal_base(found), transform) for found, transform in zip(best, transforms, strict=True)]
-    return Kind(name, [flow.eval() for flow in flows], held_out)
+    return MemberFamily(name, [flow.eval() for flow in flows], held_out)
 
 
 def _gaussian(transform: Transform, rows: WeightedRows, folds: Folds, member: int) -> Flow:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cubicflow.advice import message_of
-from cubicflow.estimator.weighted_rows import distinct
+from cubicflow.estimator.weighted_rows import merged_duplicates
 from cubicflow.tables import (
     FEWEST_ROWS,
     Inferred,
@@ -66,18 +66,18 @@ def without_gaps(rows: pa.Table) -> pa.Table:
 
 
 def empty_like(frame: Any) -> Any:
-    """Return the frame without its rows, as a pattern for samples."""
+    """Return the frame without its rows, as a template for samples."""
     return frame.slice(0, 0) if isinstance(frame, pa.Table) else frame.head(0)
 
 
-def like(pattern: Any, rows: pa.Table) -> Any:
-    """Return rows as a frame with the library, columns and types of the pattern."""
-    if isinstance(pattern, pa.Table):
-        return rows.cast(pattern.schema)
-    if type(pattern).__module__.partition(".")[0] == "pandas":
-        return rows.to_pandas()[list(pattern.columns)].astype(pattern.dtypes.to_dict())
-    columns = {name: rows.column(name) for name in pattern.columns}
-    return type(pattern)(columns).cast(dict(pattern.schema))
+def in_form_of(template: Any, rows: pa.Table) -> Any:
+    """Return rows as a frame with the library, columns and types of the template."""
+    if isinstance(template, pa.Table):
+        return rows.cast(template.schema)
+    if type(template).__module__.partition(".")[0] == "pandas":
+        return rows.to_pandas()[list(template.columns)].astype(template.dtypes.to_dict())
+    columns = {name: rows.column(name) for name in template.columns}
+    return type(template)(columns).cast(dict(template.schema))
 
 
 def array_table(x: Floats, prefix: str) -> pa.Table:
@@ -101,7 +101,7 @@ def array_kinds(kinds: Mapping[Any, str], x_names: Sequence[str], y_names: Seque
 
 def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
     """Return a schema in which all columns are real."""
-    found, counts = distinct(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
+    found, counts = merged_duplicates(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
     columns = []
     for i, name in enumerate(rows.column_names):
         values = found[:, i]

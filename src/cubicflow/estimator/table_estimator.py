@@ -45,13 +45,14 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
     hidden_features: int | None = None
     num_bins: int | None = None
     dropout: float | None = None
+    learning_rate: float | None = None
     max_steps: int | None = None
     kinds: Mapping[Any, str] | None = None
     device: str = "auto"
     verbose: bool | int = False
     random_state: Any = None
     fitted_: FittedTable = field(init=False)
-    pattern_: Any = field(init=False)  # the fitted frame without its rows; None for an array
+    template_: Any = field(init=False)  # the fitted frame without its rows; None for an array
 
     @property
     def flow_(self) -> Any:
@@ -66,13 +67,13 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
     def _x_table(self, X: Any, *, fitting: bool = False, gaps: bool = False, fewest: int = 2) -> pa.Table:  # noqa: N803
         """Return X as a table. If ``gaps`` is true, values may be missing. A fit needs at least ``fewest`` rows."""
         if fitting:
-            self.pattern_ = inputs.empty_like(X) if inputs.is_frame(X) else None
-        if self.pattern_ is None:
+            self.template_ = inputs.empty_like(X) if inputs.is_frame(X) else None
+        if self.template_ is None:
             finite: Any = "allow-nan" if gaps else True
             checks: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": fewest if fitting else 1}
             return inputs.array_table(validate_data(self, X, reset=fitting, ensure_all_finite=finite, **checks), "x")
         if not inputs.is_frame(X):
-            raise ValueError(f"fit got a frame with the columns {inputs.names(self.pattern_)}; give such a frame")
+            raise ValueError(f"fit got a frame with the columns {inputs.names(self.template_)}; give such a frame")
         if fitting:
             validate_data(self, X, skip_check_array=True)
         rows = inputs.arrow_table(X)
@@ -80,9 +81,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
 
     def _output(self, rows: pa.Table) -> Any:
         """Return rows as an array, or as a frame like the fitted one."""
-        if self.pattern_ is None:
+        if self.template_ is None:
             return np.stack([column.to_numpy() for column in rows.columns], axis=1)
-        return inputs.like(self.pattern_, rows)
+        return inputs.in_form_of(self.template_, rows)
 
     def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
         """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
@@ -101,8 +102,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
         rows = np.concatenate([part for part in parts if part is not None], axis=1)
         order = np.random.default_rng(seed).permutation(len(rows))
         held_out, seen = np.split(order, [max(len(order) // HELD_OUT, 1)])
-        rate = ["learning_rate"] if isinstance(self, BaseFlowEstimator) else []
-        training = {"device": self.device, "seed": seed, **self._given(*rate, max_steps="steps")}
+        training = {"device": self.device, "seed": seed, **self._given("learning_rate", max_steps="steps")}
         sizes = self._given(*(SIZES if name == "flow" else COLUMN_SIZES))
         fitted, scores = fit_rows(name, schema, rows, (seen, held_out), sizes, training, progress=bool(self.verbose))
         self._keep(fitted)
@@ -132,7 +132,6 @@ class BaseFlowEstimator(TableEstimator):
     n_members: int = 5
     _: KW_ONLY
     num_layers: int | None = None
-    learning_rate: float | None = None
 
     def _learn_schema(
         self, rows: pa.Table, weights: Floats, given: tuple[str, ...] = (), array_y: tuple[str, ...] = ()
@@ -142,7 +141,7 @@ class BaseFlowEstimator(TableEstimator):
         ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
         """
         kinds = dict(self.kinds or {})
-        if self.pattern_ is not None:
+        if self.template_ is not None:
             return inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
         if kinds:
             requested = inputs.array_kinds(kinds, given or rows.column_names, array_y)

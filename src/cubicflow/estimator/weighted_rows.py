@@ -35,10 +35,10 @@ class WeightedRows:
         return len(self.x)
 
 
-def distinct(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
+def merged_duplicates(rows: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Return the distinct rows of positive weight, sorted, and the sum of the weights of each.
 
-    >>> distinct(np.array([[2.0], [1.0], [2.0], [3.0]]), np.array([1.0, 1.0, 2.0, 0.0]))
+    >>> merged_duplicates(np.array([[2.0], [1.0], [2.0], [3.0]]), np.array([1.0, 1.0, 2.0, 0.0]))
     (array([[1.],
            [2.]]), array([1., 3.]))
     """
@@ -60,7 +60,7 @@ def encode(encoder: FlowEncoder, numbers: Numbers, weights: Floats, generator: n
         order = np.lexsort(columns.T[::-1])
         columns, weights = columns[order], weights[order]
     else:
-        columns, weights = distinct(columns, weights)
+        columns, weights = merged_duplicates(columns, weights)
     y, context = np.split(columns, [encoder.features], axis=1)
     x, log_det = encoder.to_flow(y, encoder.noise(len(y), generator))
     return WeightedRows(x, None if given is None else context, at_least_effective(weights), log_det)

@@ -3,7 +3,6 @@
 The modules, each built on the ones above it:
 
     framed                        a JSON header and arrays as one binary answer, in safetensors
-    even_points                   evenly spread points of a density
     messages                      errors as sentences without paths
     subject, opened_run           one run: its model, its rows and its problems; reopened when the folder changes
     overview, row_scores, flow_layers, pictures

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.advice import message_of
+from cubicflow.data.plane import even_points
 from cubicflow.explore.cached_overview import signature
-from cubicflow.explore.even_points import even_points
 from cubicflow.explore.messages import without_paths
 from cubicflow.explore.subject import (
     ColumnsSubject,

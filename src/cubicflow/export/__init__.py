@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubicflow.export.exporting import export_model, export_run
+from cubicflow.export.exporting import export_model
 from cubicflow.export.graphs import ExportError
 
-__all__ = ["ExportError", "export_model", "export_run"]
+__all__ = ["ExportError", "export_model"]

@@ -22,7 +22,7 @@ ENDINGS = (".onnx", ".pt2")
 
 
 def export_model(
-    model: Flow | Mixture | ColumnsModel | FittedTable,
+    model: Flow | Mixture | ColumnsModel | FittedTable | str | Path,
     path: str | Path,
     *,
     sampler: bool = False,
@@ -32,7 +32,7 @@ def export_model(
     """Export the log density or the sampler of a model as a graph for any number of rows.
 
     Args:
-        model: a flow, a mixture, a model of columns, or a fitted table.
+        model: a flow, a mixture, a model of columns, a fitted table, or the folder of a finished run.
         path: the output file: ``.onnx`` for ONNX (``pip install 'cubicflow[onnx]'``), or ``.pt2`` for
             ``torch.export.load``. Neither file needs cubicflow. For a fitted table, a second file with the same name
             and the suffix ``.json`` holds the encoding of the columns.
@@ -56,7 +56,8 @@ def export_model(
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
-    table = None if isinstance(model, nn.Module) else model
+    exported: Any = _model_of(Path(model)) if isinstance(model, str | Path) else model
+    table = None if isinstance(exported, nn.Module) else exported
     encoding = None if table is None else path.with_suffix(".json")
     for file in [path] if encoding is None else [path, encoding]:
         check_free(file, overwrite=overwrite)
@@ -66,7 +67,7 @@ def export_model(
     if path.suffix == ".onnx":
         for package in ("onnx", "onnxscript"):
             need(package, "writing .onnx")
-    network: Any = model if table is None else getattr(table, "flow", table)
+    network = exported if table is None else getattr(table, "flow", table)
     graph = graph_of(network, sampler=sampler, precision=precision)
     about = about_graph(graph, sampler=sampler)
     contents: dict[Path, bytes] = {}
@@ -76,45 +77,6 @@ def export_model(
     contents[path] = onnx_bytes(program, graph, about) if path.suffix == ".onnx" else program_bytes(program, about)
     write_together(contents)
     return sorted(contents, key=lambda file: file != path)
-
-
-def export_run(
-    run: str | Path,
-    path: str | Path,
-    *,
-    sampler: bool = False,
-    precision: str = "float32",
-    overwrite: bool = False,
-) -> list[Path]:
-    """Call :func:`export_model` with the model of a run folder. The run must be finished.
-
-    >>> import tempfile
-    >>> import cubicflow as cf
-    >>> flow = cf.flows.tabular(1, num_layers=1, hidden_features=8)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     flow.save(f"{folder}/run")
-    ...     [path.name for path in export_run(f"{folder}/run", f"{folder}/sampler.pt2", sampler=True)]
-    ['sampler.pt2']
-    """
-    from cubicflow.flows.serialization import load_model, read_config
-
-    path = Path(path)
-    if path.suffix not in ENDINGS:  # checked before the model is read
-        raise ExportError(f"{path}: the file name must end in {' or '.join(ENDINGS)}")
-    config = read_config(Path(run))
-    result = config.get("result")
-    if isinstance(result, dict) and not result.get("finished"):
-        raise ExportError(
-            Advice(f"{run} is still training, or its training was interrupted; wait for it, or finish it", resume=True)
-        )
-    model: Any
-    if "table" in config:
-        from cubicflow.tables import FittedTable
-
-        model = FittedTable.load(run)
-    else:
-        model = load_model(run, None, config)
-    return export_model(model, path, sampler=sampler, precision=precision, overwrite=overwrite)
 
 
 def about_graph(graph: Graph, *, sampler: bool) -> dict[str, Any]:
@@ -136,3 +98,20 @@ def write_together(contents: dict[Path, bytes]) -> None:
     except OSError as error:
         names = " and ".join(map(str, contents))
         raise ExportError(f"{names} cannot be written: {error.strerror or error}") from None
+
+
+def _model_of(run: Path) -> Any:
+    """Return the model of a run folder. The run must be finished."""
+    from cubicflow.flows.serialization import load_model, read_config
+
+    config = read_config(run)
+    result = config.get("result")
+    if isinstance(result, dict) and not result.get("finished"):
+        raise ExportError(
+            Advice(f"{run} is still training, or its training was interrupted; wait for it, or finish it", resume=True)
+        )
+    if "table" not in config:
+        return load_model(run, None, config)
+    from cubicflow.tables import FittedTable
+
+    return FittedTable.load(run)

@@ -47,21 +47,6 @@ class Graph:
     noise: str | None = None
 
 
-class LogDensity(nn.Module):
-    """The log density of rows, without the shape checks of :class:`~cubicflow.Flow`."""
-
-    def __init__(self, model: Flow | Mixture) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return log densities: (N, *shape) [, (N, C)] -> (N,)."""
-        if isinstance(self.model, Flow):
-            return _log_prob(self.model, x, context)
-        parts = [_log_prob(flow, x, context) for flow in self.model.flows]
-        return torch.logsumexp(torch.stack(parts, dim=-1) + self.model.log_shares(), dim=-1)
-
-
 class FromNoise(nn.Module):
     """The map from noise to samples and their log densities."""
 
@@ -131,7 +116,7 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
             inputs = {"noise": (base.noise_features,), **context}
             noise = base.noise or f"draws of the base, {type(base).__name__}"
             return Graph(FromNoise(model), inputs, ("x", "log_prob"), dtype, noise)
-        return Graph(LogDensity(model), {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
+        return Graph(model, {"x": tuple(model.shape), **context}, ("log_prob",), dtype)
     from cubicflow.tables import ColumnsModel
 
     if not isinstance(model, ColumnsModel):
@@ -145,13 +130,6 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
         inputs = {"cells": cells, "noise": (2 * len(columns.outcomes),), **context}
         return Graph(NextCells(columns), inputs, ("outcomes", "places"), dtype, "uniform on [0, 1)")
     return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"), dtype)
-
-
-def _log_prob(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
-    context = flow.embed(context)
-    z, log_det = flow.transform(x, context_for(flow.transform, context))
-    log_prob: Tensor = flow.noise_log_prob(z, context) + log_det
-    return log_prob
 
 
 # --- layers that process features one by one in one direction ---

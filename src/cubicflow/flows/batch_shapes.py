@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -46,8 +47,9 @@ def flatten_rows(
     axes = len(context_shape)
     if context.ndim < axes or tuple(context.shape[-axes:]) != context_shape:
         raise wrong_context(context_shape, context)
+    others = context.shape[: context.ndim - axes]
     try:
-        batch = torch.broadcast_shapes(batch, context.shape[: context.ndim - axes])
+        batch = batch if batch == others else torch.broadcast_shapes(batch, others)  # which would fix traced sizes
     except RuntimeError:
         raise ValueError(
             f"x of shape {tuple(x.shape)} and context of shape {tuple(context.shape)} do not broadcast: give one row "
@@ -58,7 +60,7 @@ def flatten_rows(
 
 def expanded(x: Tensor, batch: torch.Size, shape: tuple[int, ...]) -> Tensor:
     """Expand x (..., *shape) to the batch shape, and flatten it to rows (N, *shape)."""
-    return x.expand(*batch, *shape).reshape(batch.numel(), *shape)
+    return x.expand(*batch, *shape).reshape(math.prod(batch), *shape)
 
 
 def no_context(context_shape: tuple[int, ...]) -> ValueError:

@@ -10,13 +10,13 @@ from torch import Tensor
 from cubicflow.integration.blend import Blend, best_shares
 from cubicflow.integration.evaluations import Fold
 from cubicflow.integration.flow_sampler import FlowSampler, new_flow_sampler
-from cubicflow.integration.product_mixture import Fitting, even_mixture, fit_mixture, tempered
+from cubicflow.integration.product_mixture import FitData, fit_mixture, flattened, uniform_mixture
 from cubicflow.weights import effective_size
 
 HELD_OUT = 5  # one point in HELD_OUT is held out to choose shares; the other points are fitted
 TRUSTED = 100.0  # effective points needed to choose shares
 FLOW_FROM = 0.15  # excess relative variance of the products' weights above which a flow is trained
-EVEN_SHARE = 0.1  # share of uniform points in a round while there are fewer than TRUSTED effective points
+UNIFORM_SHARE = 0.1  # share of uniform points in a round while there are fewer than TRUSTED effective points
 LEAST_SHARE = 1e-3  # a sampler with a smaller share costs more to evaluate than it gains
 USELESS = 0.05  # a flow with a smaller share is dropped
 FLOW_STEPS = 400  # gradient steps of a flow's first training
@@ -37,14 +37,14 @@ class Adapter:
         self.circles, self.loss, self.flow_steps = circles, loss, flow_steps
         self.flow_wanted = flow if len(circles) > 1 else False  # a density of one column is a product already
         self.generator = torch.Generator().manual_seed(seed)
-        self.even = even_mixture(len(circles), circles)
-        self.mixture = self.even
+        self.uniform = uniform_mixture(len(circles), circles)
+        self.mixture = self.uniform
         self.flow: FlowSampler | None = None
         self.excess_variance = math.inf  # relative variance of the products' weights, less the part due to fit noise
 
     def first(self) -> Blend:
         """Return the blend of the first round: the uniform density."""
-        return Blend([self.even], torch.ones(1))
+        return Blend([self.uniform], torch.ones(1))
 
     def next(self, other: Fold, already: float, *, search: bool, train: bool) -> Blend:
         """Return the blend fitted to the points of the other fold.
@@ -60,32 +60,32 @@ class Adapter:
         held_out = torch.rand(len(weights), generator=self.generator) < 1 / HELD_OUT
         if not (bool(weights[held_out].any()) and bool(weights[~held_out].any())):
             return self.first()
-        flat = tempered(weights, wanted=40.0 * len(self.circles))
-        data = Fitting(other.u[~held_out], flat[~held_out], other.u[held_out], flat[held_out])
+        flat = flattened(weights, wanted=40.0 * len(self.circles))
+        data = FitData(other.u[~held_out], flat[~held_out], other.u[held_out], flat[held_out])
         search = search and self.excess_variance > FLOW_FROM / 3
         self.mixture = fit_mixture(data, self.mixture, self.generator, search=search)
         if effective_size(weights[held_out]) < TRUSTED:
-            shares = torch.cat([torch.tensor([EVEN_SHARE]), (1 - EVEN_SHARE) * self.mixture.shares])
-            return Blend([self.even, self.mixture], shares)
+            shares = torch.cat([torch.tensor([UNIFORM_SHARE]), (1 - UNIFORM_SHARE) * self.mixture.shares])
+            return Blend([self.uniform, self.mixture], shares)
         return self._chosen(other, weights, held_out, already, train=train)
 
     def _chosen(self, other: Fold, weights: Tensor, held_out: Tensor, already: float, *, train: bool) -> Blend:
         """Return the blend of all samplers, with the shares that are best on the held-out points."""
         u, chosen = other.u[held_out], weights[held_out]
         log_q = (other.log_total[held_out] - math.log(len(other)))[:, None]  # log density the points were drawn from
-        ratios = torch.cat([self.even.log_densities(u), self.mixture.log_densities(u)], dim=1).sub(log_q).exp()
+        ratios = torch.cat([self.uniform.log_densities(u), self.mixture.log_densities(u)], dim=1).sub(log_q).exp()
         shares = best_shares(torch.cat([torch.tensor([0.02]), 0.98 * self.mixture.shares]), ratios, chosen, already)
         # A fit of p parameters to n points has a relative variance of p / n. More points reduce it; a flow does not.
         noise = self.mixture.heights.numel() / effective_size(weights[~held_out])
         self.excess_variance = relative_variance(ratios @ shares, chosen) - noise
         flow = self._flow(other, weights, ~held_out, train=train)
         if flow is None:
-            return Blend([self.even, self.mixture], torch.where(shares < LEAST_SHARE, 0.0, shares))
+            return Blend([self.uniform, self.mixture], torch.where(shares < LEAST_SHARE, 0.0, shares))
         ratios = torch.cat([ratios, (flow.log_densities(u) - log_q).exp()], dim=1)
         shares = best_shares(torch.cat([0.5 * shares, torch.tensor([0.5])]), ratios, chosen, already)
         if float(shares[-1]) < USELESS and not self.flow_wanted:
             self.flow, self.flow_wanted = None, False
-        return Blend([self.even, self.mixture, flow], torch.where(shares < LEAST_SHARE, 0.0, shares))
+        return Blend([self.uniform, self.mixture, flow], torch.where(shares < LEAST_SHARE, 0.0, shares))
 
     def _flow(self, other: Fold, weights: Tensor, fit: Tensor, *, train: bool) -> FlowSampler | None:
         """Return a snapshot of the flow, trained further if ``train``; None if no flow is used."""

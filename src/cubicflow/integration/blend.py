@@ -29,8 +29,8 @@ class Sampler(Protocol):
 class Blend:
     """The density sum_k share_k q_k over all densities of some samplers. One round of points is drawn from one blend.
 
-    >>> from cubicflow.integration.product_mixture import even_mixture
-    >>> blend = Blend([even_mixture(2, [False, False])], torch.ones(1))
+    >>> from cubicflow.integration.product_mixture import uniform_mixture
+    >>> blend = Blend([uniform_mixture(2, [False, False])], torch.ones(1))
     >>> blend.log_density(torch.rand(3, 2, dtype=torch.float64))
     tensor([0., 0., 0.], dtype=torch.float64)
     """

@@ -1,7 +1,7 @@
 """A flow on the unit cube as a sampler, trained on weighted points.
 
-Points pass the distribution functions of a product of densities (``frame``) before the flow sees them. After this map
-the marginals of the integrand are nearly uniform, so the flow need not learn narrow peaks of single columns.
+Points pass the distribution functions of a product of densities, ``marginals``, before the flow sees them. After this
+map the integrand is nearly uniform in every single column, so the flow need not learn narrow peaks of single columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from cubicflow.distributions import Uniform
 from cubicflow.flows import Flow
 from cubicflow.flows.box_recipe import binary_masks
-from cubicflow.integration.product_mixture import ProductMixture, even_mixture, find_nodes, resample
+from cubicflow.integration.product_mixture import ProductMixture, find_nodes, resample, uniform_mixture
 from cubicflow.nets import FourierMLP
 from cubicflow.nets.rng import seeded
 from cubicflow.training.optimiser import Adam
@@ -29,10 +29,10 @@ LOSSES = ("kl", "variance")
 
 
 class FlowSampler:
-    """A sampler with one density: a frame followed by a flow on the unit cube."""
+    """A sampler with one density: a product of marginals followed by a flow on the unit cube."""
 
-    def __init__(self, flow: Flow, frame: ProductMixture) -> None:
-        self.flow, self.frame = flow, frame
+    def __init__(self, flow: Flow, marginals: ProductMixture) -> None:
+        self.flow, self.marginals = flow, marginals
 
     def __len__(self) -> int:
         return 1
@@ -42,8 +42,8 @@ class FlowSampler:
         """Return the log density of every point: (N, D) -> (N, 1)."""
         pieces = []
         for rows in u.split(ROWS_AT_ONCE):
-            v, log_frame = self.frame.to_noise(0, rows)
-            pieces.append(self.flow.log_prob(v.float()).double() + log_frame)
+            v, log_marginals = self.marginals.to_noise(0, rows)
+            pieces.append(self.flow.log_prob(v.float()).double() + log_marginals)
         return torch.cat(pieces)[:, None] if pieces else u.new_zeros(0, 1)
 
     @torch.no_grad()
@@ -52,12 +52,12 @@ class FlowSampler:
         pieces = []
         for rows in noise.split(ROWS_AT_ONCE):
             v, _ = self.flow.from_noise(rows.float())
-            pieces.append(self.frame.draw(part, v.double().clamp(0, 1)))
+            pieces.append(self.marginals.draw(part, v.double().clamp(0, 1)))
         return torch.cat(pieces)
 
     def snapshot(self) -> FlowSampler:
         """Return a copy that later training does not change."""
-        return FlowSampler(copy.deepcopy(self.flow).requires_grad_(False), self.frame)
+        return FlowSampler(copy.deepcopy(self.flow).requires_grad_(False), self.marginals)
 
     def train(
         self, u: Tensor, weights: Tensor, log_values: Tensor, steps: int, loss: str, generator: torch.Generator
@@ -72,8 +72,8 @@ class FlowSampler:
         rows = resample(weights, batch_size * steps, generator)
         rows = rows[torch.randperm(len(rows), generator=generator)].view(steps, batch_size)
         with torch.no_grad():
-            v, log_frame = self.frame.to_noise(0, u)
-        v, targets = v.float(), (log_values - log_frame).float()
+            v, log_marginals = self.marginals.to_noise(0, u)
+        v, targets = v.float(), (log_values - log_marginals).float()
         # The constant cancels in the gradient. Targets are -inf where f is 0; points with f = 0 are never resampled.
         targets = targets - targets.max()
         parameters = [p for p in self.flow.parameters() if p.requires_grad]
@@ -93,16 +93,16 @@ class FlowSampler:
 
 
 def new_flow_sampler(u: Tensor, weights: Tensor, circles: list[bool], seed: int) -> FlowSampler:
-    """Return an untrained flow, which is the identity, with a frame fitted to weighted points. Settings depend on D."""
+    """Return an untrained flow, the identity, with marginals fitted to weighted points. Settings depend on D."""
     features = len(circles)
-    marginals = even_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
-    marginals = marginals.improved(u, weights * (effective_size(weights) / float(weights.sum())), 5)
-    # Add a uniform part, so that the frame maps no part of the cube to almost zero volume.
-    frame = ProductMixture(marginals.nodes, 0.9 * marginals.heights + 0.1, torch.ones(1), circles)
+    fitted = uniform_mixture(features, circles).on_nodes(find_nodes(u, weights, 32))
+    fitted = fitted.improved(u, weights * (effective_size(weights) / float(weights.sum())), 5)
+    # Add a uniform part, so that the marginals map no part of the cube to almost zero volume.
+    marginals = ProductMixture(fitted.nodes, 0.9 * fitted.heights + 0.1, torch.ones(1), circles)
     with seeded(seed):
         network = partial(FourierMLP, octaves=5 if features == 2 else 2, hidden_features=48, num_blocks=1)
         domains = ["circle" if circle else "unit" for circle in circles]
         element = ElementMap("cubic", num_bins=16 if features <= 4 else 12, domain=domains)
         masks = binary_masks(features) * (2 if features == 2 else 1)
         layers = [Coupling(mask, network, element) for mask in masks]
-        return FlowSampler(Flow(Uniform(features), Compose(layers)), frame)
+        return FlowSampler(Flow(Uniform(features), Compose(layers)), marginals)

@@ -161,7 +161,7 @@ class ProductMixture:
         return ProductMixture(self.nodes, self.heights[keep], self.shares[keep], self.circles)
 
 
-def even_mixture(features: int, circles: list[bool]) -> ProductMixture:
+def uniform_mixture(features: int, circles: list[bool]) -> ProductMixture:
     """Return the uniform density on the cube, as a mixture of one product."""
     nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(features, 3)
     return ProductMixture(nodes, torch.ones(1, features, 3, dtype=torch.float64), torch.ones(1), circles)
@@ -193,7 +193,7 @@ def _interpolate(at: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.from_numpy(np.interp(at.numpy(), x.numpy(), y.numpy()))
 
 
-class Fitting(NamedTuple):
+class FitData(NamedTuple):
     """Weighted points for fitting, and held-out points for choosing. Weights sum to the effective number of points."""
 
     u: Tensor
@@ -207,7 +207,7 @@ FRESH_STEPS, LATER_STEPS = 15, 4  # steps of expectation maximisation from a new
 FEW_POINTS = 8_192  # points used to choose the number of products
 
 
-def fit_mixture(data: Fitting, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
+def fit_mixture(data: FitData, before: ProductMixture, generator: torch.Generator, *, search: bool) -> ProductMixture:
     """Return the mixture that fits the points best.
 
     Without ``search``, expectation maximisation improves the mixture ``before``. With ``search``, mixtures of 1, 2, 4,
@@ -264,7 +264,7 @@ def _fresh_start(
     return ProductMixture(nodes, heights, torch.ones(count), circles)
 
 
-def tempered(weights: Tensor, wanted: float) -> Tensor:
+def flattened(weights: Tensor, wanted: float) -> Tensor:
     """Return weights^b, scaled to sum to their effective number of points.
 
     The power b is the largest on a grid in (0, 1] that gives ``wanted`` effective points. In early rounds a few points
