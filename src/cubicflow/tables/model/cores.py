@@ -120,12 +120,13 @@ class ColumnNetworks(nn.Module):
         groups = []
         for start, weight in zip(range(0, self.columns, GROUP), self.first.split(GROUP, dim=2), strict=True):
             seen, count = self.num_context + start, weight.shape[2]  # tokens that all columns of the group see
+            before, own, _ = weight.split([seen, count - 1, len(weight) - seen - count + 1])
             x = self.shift[start : start + count].flatten().expand(tokens.shape[0], -1)
             if seen:
-                x = x + tokens[:, :seen].flatten(1) @ weight[:seen].flatten(0, 1).flatten(1)  # (N, count H)
+                x = x + tokens[:, :seen].flatten(1) @ before.flatten(0, 1).flatten(1)  # (N, count H)
             if count > 1 or not seen:  # the group's own tokens, each seen by the columns behind it
                 mask = torch.ones(count - 1, count, dtype=torch.bool, device=tokens.device).triu(1)
-                own = weight[seen : seen + count - 1] * mask[:, None, :, None]
+                own = own * mask[:, None, :, None]
                 x = x + tokens[:, seen : seen + count - 1].flatten(1) @ own.flatten(0, 1).flatten(1)
             groups.append(x)
         x = torch.cat(groups, dim=1).unflatten(1, (self.columns, -1)).transpose(0, 1)  # (D, N, H)
