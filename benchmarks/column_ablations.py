@@ -46,6 +46,7 @@ from benchmarks import any_order
 from cubicflow.files import write_atomically
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import Cells, NumberCells
+from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns, suited_columns_model
 from cubicflow.tables.model.plain_rows import Numbers
@@ -190,7 +191,8 @@ def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
         names = np.random.default_rng(1).permutation(names).tolist()
     elif change.name == "order fewest outcomes first":
         names = sorted(names, key=lambda name: (cells[name].shape != 0, cells[name].outcomes))
-    return CellEncoder(encoder.schema, cells, order_of(names, encoder.rules), encoder.shares, encoder.rules)
+    independent = IndependentColumns({name: cells[name] for name in names}, encoder.shares)
+    return CellEncoder(encoder.schema, independent, {}, order_of(names, encoder.rules), encoder.rules)
 
 
 @cache

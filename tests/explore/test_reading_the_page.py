@@ -92,6 +92,7 @@ def test_conditions_stay_when_the_page_is_reloaded(served: Serve, mixed_run: Pat
     shown.get_by_label("lowest size (m²), as text").press("Enter")
     shown.get_by_label("condition on born").select_option("is")
     born = shown.get_by_label("value of born, as text").input_value()
+    assert f"&born={born}" in shown.url
     shown.reload()
     tab.settled()
     assert shown.get_by_label("condition on weight").input_value() == "missing"

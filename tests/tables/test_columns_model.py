@@ -13,6 +13,7 @@ from scipy import integrate, stats
 from torch import Tensor
 
 from cubicflow.tables.laws.cells import CELL, UNSEEN
+from cubicflow.tables.model.cores import ColumnNetworks
 from cubicflow.tables.model.network import STRANGER_PENALTY, ColumnsModel
 
 CORES = ("mlp", "attention")
@@ -218,3 +219,21 @@ def test_octaves_bound_the_oscillations_of_an_embedding() -> None:
         }
     with pytest.raises(ValueError, match="octaves"):
         ColumnsModel([2], [0], octaves=0)
+
+
+@pytest.mark.parametrize(("context", "columns"), [(0, 1), (2, 1), (0, 5), (3, 33), (0, 70), (2, 96)])
+def test_the_networks_of_many_columns_equal_one_masked_product(context: int, columns: int) -> None:
+    """Values and gradients; the first layers of a group of columns are computed together."""
+    torch.manual_seed(0)
+    core = ColumnNetworks(context, columns, 3, 4, num_blocks=1).double()
+    tokens = torch.randn(7, context + columns - 1, 3, dtype=torch.float64, requires_grad=True)
+    leaves = [tokens, core.first, core.shift]
+    mask = torch.arange(tokens.shape[1])[:, None] < torch.arange(columns) + context
+    x = torch.einsum("nte,tedh,td->dnh", tokens, core.first, mask.double()) + core.shift[:, None]
+    expected, found = core._blocks(x, slice(None)).transpose(0, 1), core(tokens)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    by_column = [core.column(i, tokens[:, : context + i]) for i in range(columns)]
+    torch.testing.assert_close(found, torch.stack(by_column, dim=1), rtol=1e-12, atol=1e-12)
+    gradients = (torch.autograd.grad(each.sin().sum(), leaves) for each in (found, expected))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -108,8 +108,11 @@ class LocationScale(ParametricBase):
 class DiagonalNormal(LocationScale):
     """A normal with independent features, whose means and scales are trained, or computed from the context.
 
-    The arguments are as in :class:`~cubicflow.distributions.parametric.ParametricBase`. A network returns (N, 2 D): the
-    means and then the logarithms of the scales.
+    Args:
+        features: D.
+        context_features: C; 0 for a base without context.
+        network: a network from contexts (N, C) to (N, 2 D), which are added to the trained means and logarithms of the
+            scales. None: a residual network that starts at zero.
 
     >>> DiagonalNormal(2).log_prob(torch.zeros(1, 2))
     tensor([-1.8379], grad_fn=<SumBackward1>)
@@ -144,8 +147,9 @@ class StudentT(LocationScale):
     (Jaini et al., Tails of Lipschitz triangular flows, ICML 2020).
 
     Args:
-        features, context_features, network: as in :class:`~cubicflow.distributions.parametric.ParametricBase`. A
-            network returns (N, 3 D): locations, logarithms of the scales, logarithms of the degrees of freedom.
+        features, context_features: as in :class:`DiagonalNormal`.
+        network: a network from contexts (N, C) to (N, 3 D), which are added to the trained locations, logarithms of the
+            scales, and logarithms of the degrees of freedom.
         degrees: the degrees of freedom at the start.
 
     >>> StudentT(1, degrees=1.0).log_prob(torch.zeros(1, 1)).exp()  # 1 / pi, of a Cauchy distribution

@@ -23,8 +23,9 @@ class VonMises(ParametricBase):
     differentiable in the locations and not in the concentrations.
 
     Args:
-        features, context_features, network: as in :class:`~cubicflow.distributions.parametric.ParametricBase`. A
-            network returns (N, 2 D): locations, as angles, and logarithms of the concentrations.
+        features, context_features: as in :class:`DiagonalNormal`.
+        network: a network from contexts (N, C) to (N, 2 D), which are added to the trained locations, as angles, and
+            logarithms of the concentrations.
         low, high: the ends of every circle.
 
     >>> base = VonMises(1)

@@ -63,10 +63,10 @@ class TrainingState(RunNumbers):
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the checkpoint, one for each name."""
         flat = ("average", "optimiser.exp_avg", "optimiser.exp_avg_sq")
-        return {
-            name: torch.cat([part.flatten() for part in values]) if name in flat else values[0]
-            for name, values in self.named_tensors().items()
-        }
+        every = self.named_tensors()
+        joined = {name: every[name] for name in flat if name in every and len(every[name]) > 1}
+        every |= {name: [torch.cat([part.flatten() for part in values])] for name, values in joined.items()}
+        return {name: value.flatten() if name in flat else value for name, (value,) in every.items()}
 
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:

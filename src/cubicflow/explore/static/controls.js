@@ -54,7 +54,7 @@ export class Control {
       this.words = new Set(texts);
       return this.set("in");
     }
-    const numbers = texts[0].split("..").map(Number);
+    const numbers = texts[0].split("..").map((text) => parsed(column, text));
     if (!numbers.every(Number.isFinite) || numbers.length > 2 - Number(column.isGiven)) return;
     this.numbers.splice(numbers.length - 1, numbers.length, ...numbers);
     this.set(numbers.length === 1 ? "is" : "range");
@@ -62,11 +62,10 @@ export class Control {
 
   /** Returns the condition as texts of the address. */
   texts() {
-    if (this.mode === "any") return [];
-    if (this.mode === "missing") return ["~"];
-    if (this.mode === "in") return [...this.words];
-    const numbers = this.mode === "range" ? this.numbers.slice(1) : this.numbers.slice(0, 1);
-    return [numbers.map((value) => String(Number(value.toPrecision(12)))).join("..")];
+    const condition = this.condition();
+    if (!condition) return [];
+    const { is, from, to } = condition;
+    return condition.in ?? [condition.missing ? "~" : (is ?? `${from}..${to}`)];
   }
 
   /** Returns a slider and a text field for one of the numbers. @param {number} i @param {string} what */

@@ -39,21 +39,33 @@ class IndependentColumns:
     cells: Mapping[str, Cells]
     shares: Mapping[str, Shares]
 
+    def __post_init__(self) -> None:
+        for name, cells in self.cells.items():
+            shares = self.shares.get(name, ())
+            if len(shares) != cells.outcomes or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:
+                raise TableError(f"every outcome of column {name!r} needs a share above 0, and they should sum to 1")
+
     @classmethod
-    def learn(cls, columns: Sequence[Column], y: Floats, weights: Floats | None = None) -> IndependentColumns:
+    def learn(
+        cls, columns: Sequence[Column], y: Floats, weights: Floats | None = None, *, atoms: bool = False
+    ) -> IndependentColumns:
         """Return the distributions of the columns of plain numbers ``y`` (N, D) of training rows.
 
-        A real number has a density, also if many rows have it: a flow has no atoms.
+        Without ``atoms``, a real number has a density, also if many rows have it, as in a flow.
         """
-        cells = {column.name: learn_cells(column, y[:, i], weights, atoms=False) for i, column in enumerate(columns)}
-        return cls(cells, {name: shares_of(cells[name], y[:, i], weights) for i, name in enumerate(cells)})
+        cells = {column.name: learn_cells(column, y[:, i], weights, atoms=atoms) for i, column in enumerate(columns)}
+        return cls(cells, {name: _shares(each, y[:, i], weights) for i, (name, each) in enumerate(cells.items())})
 
     def log_prob(self, y: Floats) -> Floats:
         """Return log p of every row (N, D) of plain numbers, in nats and in the data's own units."""
-        found = [
-            log_alone(each.encode(y[:, i]), self.shares[name]) for i, (name, each) in enumerate(self.cells.items())
-        ]
-        total: Floats = np.sum(found, axis=0)
+        return self.log_p(np.stack([each.encode(y[:, i]) for i, each in enumerate(self.cells.values())], axis=1))
+
+    def log_p(self, cells: Floats) -> Floats:
+        """Return log p of rows of cells (N, D, 4): the sum over columns."""
+        total: Floats = cells[:, :, 3].sum(axis=1)
+        for i, name in enumerate(self.cells):
+            kind, log_shares = cells[:, i, 0].astype(np.int64), np.log(np.asarray(self.shares[name]))
+            total += np.where(kind >= 0, log_shares[np.maximum(kind, 0)], 0)
         return total
 
     def to_json(self) -> dict[str, Any]:
@@ -62,45 +74,23 @@ class IndependentColumns:
 
     @classmethod
     def from_json(cls, value: Any, columns: Sequence[Column]) -> IndependentColumns:
-        """Return the columns that :meth:`to_json` wrote. Raises TableError for anything invalid."""
-        names = [column.name for column in columns]
-        if not isinstance(value, dict) or not isinstance(value.get("cells"), dict) or [*value["cells"]] != names:
-            raise TableError(
-                "the independent columns should be an object with the cells and the shares of every column"
-            )
-        cells = {name: Cells.from_json(item) for name, item in value["cells"].items()}
-        shares = read_shares(value.get("shares"))
+        """Return the distributions of these columns, which :meth:`to_json` wrote. Raises TableError for anything
+        invalid."""
+        try:
+            cells = {column.name: Cells.from_json(value["cells"][column.name]) for column in columns}
+            shares = {name: tuple(map(float, value["shares"][name])) for name in cells}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, TableError):
+                raise
+            raise TableError("the columns should have the cells and the shares of every column") from None
         for column in columns:
             cells[column.name].check(column)
-            if len(shares.get(column.name, ())) != cells[column.name].outcomes:
-                raise TableError("every outcome of a column needs its share")
         return cls(cells, shares)
 
 
-def log_alone(cells: Floats, shares: Shares) -> Floats:
-    """Return log p of the cells (N, 4) of one column, distributed as in the training rows."""
-    kind, log_shares = cells[:, 0].astype(np.int64), np.log(np.asarray(shares))
-    found: Floats = cells[:, 3] + np.where(kind >= 0, log_shares[np.maximum(kind, 0)], 0)
-    return found
-
-
-def shares_of(cells: Cells, y: Floats, weights: Floats | None) -> Shares:
+def _shares(cells: Cells, y: Floats, weights: Floats | None) -> Shares:
     """Return the shares of a column's outcomes among rows of plain numbers (N,), all above 0."""
     kinds = cells.encode(y)[:, 0].astype(np.int64)
     seen = kinds >= 0
     counts = np.bincount(kinds[seen], None if weights is None else weights[seen], cells.outcomes) + PRIOR
     return tuple((counts / counts.sum()).tolist())
-
-
-def read_shares(value: Any) -> dict[str, Shares]:
-    """Return shares read from JSON. Raises TableError for anything invalid."""
-    if not isinstance(value, dict):
-        raise TableError("shares should be numbers for every column")
-    try:
-        found = {name: tuple(map(float, shares)) for name, shares in value.items()}
-    except (TypeError, ValueError, OverflowError):
-        raise TableError("shares should be numbers for every column") from None
-    for name, shares in found.items():
-        if not shares or min(shares) <= 0 or not abs(sum(shares) - 1) < 1e-6:
-            raise TableError(f"the shares of column {name!r} should be above 0 and sum to 1")
-    return found

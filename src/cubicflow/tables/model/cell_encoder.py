@@ -12,7 +12,7 @@ import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import ALONE, CELL, Cells, learn_cells
-from cubicflow.tables.laws.independent import log_alone, read_shares, shares_of
+from cubicflow.tables.laws.independent import IndependentColumns, Shares
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.model.table_model import Encoder
 from cubicflow.tables.schema import Schema
@@ -29,30 +29,29 @@ class CellEncoder(Encoder):
 
     Args:
         schema: the schema of the table.
-        cells: the cells of each modelled column and of each context column, by name.
+        independent: the cells of each modelled column, and the shares of its outcomes among the training rows.
+        context: the cells of each context column, by name.
         order: the names of the modelled columns, in the order in which the model predicts them.
-        shares: for each modelled column, the shares of its outcomes among the training rows, all above 0.
         rules: columns that determine other columns.
     """
 
     def __init__(
         self,
         schema: Schema,
-        cells: Mapping[str, Cells],
+        independent: IndependentColumns,
+        context: Mapping[str, Cells],
         order: Sequence[str],
-        shares: Mapping[str, Sequence[float]],
         rules: Sequence[Rule] = (),
     ) -> None:
         super().__init__(schema)
-        self.cells = dict(cells)
-        self.shares = {name: tuple(values) for name, values in shares.items()}
-        self.order = list(order)
-        self.rules = list(rules)
+        self.order, self.rules = list(order), list(rules)
         names = [column.name for column in self.columns]
-        if sorted(self.order) != sorted(names) or not {*names, *(c.name for c in schema.context)} <= self.cells.keys():
+        known = sorted(self.order) == sorted(names) == sorted(independent.cells)
+        if not known or not {column.name for column in schema.context} <= context.keys():
             raise TableError("the model's columns differ from the schema's columns")
-        if any(len(self.shares.get(name, ())) != self.cells[name].outcomes for name in names):
-            raise TableError("every outcome of a column needs its share")
+        every = {name: independent.cells[name] for name in self.order}
+        self.independent = IndependentColumns(every, independent.shares)
+        self.cells = {**independent.cells, **context}
         self._places = [names.index(name) for name in self.order]
         self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
         # All rules of a determinant have the same keys: the values of the determinant in the training rows.
@@ -65,13 +64,16 @@ class CellEncoder(Encoder):
         """Return an encoder learned from the training rows: plain numbers y (N, D) and context (N, C), and weights
         (N,).
         """
-        cells = {column.name: learn_cells(column, y[:, i], weights) for i, column in enumerate(schema.model)}
-        for i, column in enumerate(schema.context):
-            cells[column.name] = learn_cells(column, context[:, i], weights)  # type: ignore[index] # not None with context columns
+        independent = IndependentColumns.learn(schema.model, y, weights, atoms=True)
+        given = {c.name: learn_cells(c, context[:, i], weights) for i, c in enumerate(schema.context)}  # type: ignore[index] # not None with context columns
         names = [column.name for column in schema.model]
         rules = find_rules(names, y)
-        shares = {name: shares_of(cells[name], y[:, i], weights) for i, name in enumerate(names)}
-        return cls(schema, cells, order_of(names, rules), shares, rules)
+        return cls(schema, independent, given, order_of(names, rules), rules)
+
+    @property
+    def shares(self) -> Mapping[str, Shares]:
+        """For each modelled column, the shares of its outcomes among the training rows."""
+        return self.independent.shares
 
     # --- arguments of the model ---
 
@@ -135,13 +137,6 @@ class CellEncoder(Encoder):
         """The log probability of all values that training rows had, for each column in the model's order."""
         return [math.log1p(-self.cells[name].unseen) for name in self.order]
 
-    def log_independent(self, cells: Floats) -> Floats:
-        """Return log p of rows of cells (N, 4 D) under independent columns, distributed as in the training rows."""
-        columns = cells.reshape(len(cells), -1, CELL)
-        each = [log_alone(columns[:, i], self.shares[name]) for i, name in enumerate(self.order)]
-        found: Floats = np.sum(each, axis=0)
-        return found
-
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
         """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
 
@@ -171,12 +166,10 @@ class CellEncoder(Encoder):
     # --- JSON ---
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "order": self.order,
-            "cells": {name: cells.to_json() for name, cells in self.cells.items()},
-            "shares": {name: list(shares) for name, shares in self.shares.items()},
-            "rules": [rule.to_json() for rule in self.rules],
-        }
+        given = {column.name: self.cells[column.name].to_json() for column in self.schema.context}
+        known = self.independent.to_json()
+        rules = [rule.to_json() for rule in self.rules]
+        return {"order": self.order, **known, "cells": {**known["cells"], **given}, "rules": rules}
 
     @classmethod
     def from_json(cls, schema: Schema, value: Any) -> CellEncoder:
@@ -188,9 +181,8 @@ class CellEncoder(Encoder):
             raise TableError("the order of columns should be a list of names")
         if not isinstance(rules, list):
             raise TableError("rules should be a list")
-        cells = {name: Cells.from_json(item) for name, item in value["cells"].items()}
-        shares = read_shares(value.get("shares"))
-        encoder = cls(schema, cells, order, shares, [Rule.from_json(rule, order) for rule in rules])
-        for column in (*schema.model, *schema.context):
-            cells[column.name].check(column)
-        return encoder
+        independent = IndependentColumns.from_json(value, schema.model)
+        given = {column.name: Cells.from_json(value["cells"].get(column.name)) for column in schema.context}
+        for column in schema.context:
+            given[column.name].check(column)
+        return cls(schema, independent, given, order, [Rule.from_json(rule, order) for rule in rules])

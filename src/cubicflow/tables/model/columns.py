@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
@@ -131,7 +131,8 @@ class ModelOfColumns(TableModel):
             ruled = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
             is_gap = (kinds == encoder.gaps) & (kinds >= 0)
             terms[rows] = np.where(is_gap, 0, ruled) if observed_only else ruled
-            baseline[rows], unseen[rows] = encoder.log_independent(cells), kinds < 0
+            baseline[rows] = encoder.independent.log_p(cells.reshape(len(cells), -1, CELL))
+            unseen[rows] = kinds < 0
         log_p = checked_scores(terms.sum(axis=1))
         return Scored(log_p, terms, baseline if encoder.has_dependence else None, unseen)
 
@@ -167,7 +168,10 @@ def suited_columns(rows: int) -> dict[str, Any]:
 
 def in_float64(model: ColumnsModel) -> ColumnsModel:
     """Return the model with float64 weights: the model itself if it has them, else a copy."""
-    return model if model.positions.dtype == torch.float64 else deepcopy(model).double()
+    if model.positions.dtype == torch.float64:
+        return model
+    copies = {id(each): nn.Parameter(each.detach().double()) for each in model.parameters()}
+    return deepcopy(model, copies).double()  # the copies take the place of the weights, which are not copied twice
 
 
 def _to_device(model: ColumnsModel, cells: Floats) -> Tensor:

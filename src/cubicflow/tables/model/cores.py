@@ -20,6 +20,8 @@ from cubicflow.nets import Transformer
 from cubicflow.nets.rng import dropout
 from cubicflow.nets.transformer import KVCache
 
+GROUP = 32  # columns whose first layers are one product; with all columns in one, half of the weights would be masked
+
 
 class Memory(ABC):
     """What a core keeps of the first tokens of N rows."""
@@ -115,12 +117,18 @@ class ColumnNetworks(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, E)."""
-        count = tokens.shape[1]
-        place = torch.arange(self.columns, device=tokens.device) + self.num_context
-        mask = torch.arange(count, device=tokens.device)[:, None] < place  # (T, D)
-        weight = self.first * mask[:, None, :, None]
-        x = tokens.flatten(1) @ weight.flatten(0, 1).flatten(1)  # (N, D H)
-        x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
+        groups = []
+        for start, weight in zip(range(0, self.columns, GROUP), self.first.split(GROUP, dim=2), strict=True):
+            seen, count = self.num_context + start, weight.shape[2]  # tokens that all columns of the group see
+            x = self.shift[start : start + count].flatten().expand(tokens.shape[0], -1)
+            if seen:
+                x = x + tokens[:, :seen].flatten(1) @ weight[:seen].flatten(0, 1).flatten(1)  # (N, count H)
+            if count > 1 or not seen:  # the group's own tokens, each seen by the columns behind it
+                mask = torch.ones(count - 1, count, dtype=torch.bool, device=tokens.device).triu(1)
+                own = weight[seen : seen + count - 1] * mask[:, None, :, None]
+                x = x + tokens[:, seen : seen + count - 1].flatten(1) @ own.flatten(0, 1).flatten(1)
+            groups.append(x)
+        x = torch.cat(groups, dim=1).unflatten(1, (self.columns, -1)).transpose(0, 1)  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
 
     def begin(self, tokens: Tensor) -> Memory:

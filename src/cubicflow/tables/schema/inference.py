@@ -388,8 +388,6 @@ class _Tally:
 
     def __init__(self, column: Column) -> None:
         self.column = column
-        # A column without a map does not refuse values far from the mean, which is not known yet.
-        self._unmapped = replace(column, map=None)
         self.moments, self.counts = Moments(), CodeCounts()
         self.rows, self.weight = 0, 0.0
 
@@ -402,7 +400,7 @@ class _Tally:
         self.weight += float(len(array) if weights is None else weights.sum())
         if self.column.is_list:
             return
-        y = self._unmapped.encode(array)
+        y = self.column.numbers(self.column.read(array))
         shape = self.column.map
         if isinstance(shape, Scaled):
             self.moments.update(

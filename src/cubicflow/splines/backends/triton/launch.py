@@ -94,17 +94,8 @@ def backward(
     if plan is None:
         grad_x, grads = backward(x, params.expand(*x.shape, -1).contiguous(), grad_y, grad_log_slope, spec, tuning)
         return grad_x, grad_params.copy_(grads.sum_to_size(params.shape))
-    x, stride_x = _with_one_stride(x)
-    grad_y, stride_grad_y = _with_one_stride(grad_y)
-    grad_log_slope, stride_grad_log_slope = _with_one_stride(grad_log_slope)
-    # For a shared spline each program writes one row of sums. The rows are then added in a fixed order.
-    out = params.new_empty(plan.sums) if plan.sums else grad_params
-    tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
-    _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
-    if plan.sums:
-        sums = out.sum(0).view(params.shape)
-        return grad_x, sums if params.is_contiguous() else grad_params.copy_(sums)
-    return grad_x, grad_params
+    grads = _gradients(plan, x, params, (grad_y, grad_log_slope), grad_x, grad_params)
+    return grad_x, grads if grads.stride() == grad_params.stride() else grad_params.copy_(grads)
 
 
 def forward_of_slice(x: Tensor, params: Tensor, spec: SplineSpec, part: slice, y: Tensor, log_slope: Tensor) -> None:
@@ -124,11 +115,7 @@ def backward_of_slice(
     grad_params = torch.empty_like(params)
     strides = params.stride(), grad_params.stride()
     plan = cast("Plan", _plan(spec, x.dtype, shape, params.shape, *strides, DEFAULT, place))
-    grad_y, stride_grad_y = _with_one_stride(grad_y)
-    grad_log_det, stride_grad_log_det = _with_one_stride(grad_log_det)
-    out = params.new_empty(plan.sums) if plan.sums else grad_params
-    _launch(plan, (x, params, grad_y, grad_log_det, grad_x, out), (1, stride_grad_y, stride_grad_log_det))
-    return out.sum(0).view(params.shape) if plan.sums else grad_params
+    return _gradients(plan, x, params, (grad_y, grad_log_det), grad_x, grad_params)
 
 
 def _row_slice(x: Tensor, part: slice) -> tuple[tuple[int, int], RowSlice]:
@@ -136,6 +123,16 @@ def _row_slice(x: Tensor, part: slice) -> tuple[tuple[int, int], RowSlice]:
     start, stop, step = part.indices(x.shape[1])
     width = len(range(start, stop, step))
     return (len(x), width), RowSlice(width, x.shape[1], step, start)
+
+
+def _gradients(plan: Plan, x: Tensor, params: Tensor, grads: Pair, grad_x: Tensor, grad_params: Tensor) -> Tensor:
+    """Write the gradient of x, and return that of the params."""
+    (x, stride_x), (grad_y, stride_grad_y), (grad_log_slope, stride_grad_log_slope) = map(_with_one_stride, (x, *grads))
+    # For a shared spline each program writes one row of sums. The rows are then added in a fixed order.
+    out = params.new_empty(plan.sums) if plan.sums else grad_params
+    tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
+    _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
+    return out.sum(0).view(params.shape) if plan.sums else grad_params
 
 
 def _empty_contiguous(x: Tensor) -> Tensor:

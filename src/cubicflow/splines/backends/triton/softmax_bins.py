@@ -82,15 +82,18 @@ def load_exponentials(params, axis, first, flipped, START, K, CHUNK, ACCESS, BLO
 
 
 @triton.jit
+def load_one(params, index, flipped, START, SIZE):
+    """Return one of the SIZE logits whose params start at START. `index` is counted from the near end, and clamped."""
+    pointer, rows, stride = params
+    at = tl.minimum(tl.maximum(tl.where(flipped, SIZE - 1 - index, index), 0), SIZE - 1)
+    return tl.load(pointer + (rows + (START + at) * stride))
+
+
+@triton.jit
 def load_beside(params, axis, bin, flipped, START, K):
     """Return the exponentials of the bins one down and one up. These bins may be in other chunks."""
-    pointer, rows, stride = params
-    lower = tl.where(flipped, K - bin, bin - 1)
-    upper = tl.where(flipped, K - 2 - bin, bin + 1)
-    lower = tl.minimum(tl.maximum(lower, 0), K - 1)
-    upper = tl.minimum(tl.maximum(upper, 0), K - 1)
-    down = tl.load(pointer + (rows + (START + lower) * stride))
-    up = tl.load(pointer + (rows + (START + upper) * stride))
+    down = load_one(params, bin - 1, flipped, START, K)
+    up = load_one(params, bin + 1, flipped, START, K)
     return exp_below(down, axis[0]), exp_below(up, axis[0])
 
 
@@ -104,23 +107,16 @@ def read_bin(axis, after, bin, K):
 @triton.jit
 def end_logits(params, columns, bin, flipped, K, SLOPES, CHUNK):
     """Return the slope parameters of the bin's two ends."""
+    SIZE: tl.constexpr = 2 if SLOPES == STEFFEN else K + 1
     if CHUNK == 0:
+        slopes = flip(columns, flipped, 2 * K, SIZE)
         if SLOPES == STEFFEN:
-            slopes = flip(columns, flipped, 2 * K, 2)
             return slopes[0], slopes[1]
         else:
-            slopes = flip(columns, flipped, 2 * K, K + 1)
-            return select(slopes, bin, 0, K + 1), select(slopes, bin, 1, K + 1)
+            return select(slopes, bin, 0, SIZE), select(slopes, bin, 1, SIZE)
     else:
-        pointer, rows, stride = params
-        if SLOPES == STEFFEN:
-            low = tl.where(flipped, 1, 0)
-            high = 1 - low
-        else:
-            low = tl.minimum(tl.maximum(tl.where(flipped, K - bin, bin), 0), K)
-            high = tl.minimum(tl.maximum(tl.where(flipped, K - 1 - bin, bin + 1), 0), K)
-        low_logit = tl.load(pointer + (rows + (2 * K + low) * stride))
-        return low_logit, tl.load(pointer + (rows + (2 * K + high) * stride))
+        low = 0 if SLOPES == STEFFEN else bin
+        return load_one(params, low, flipped, 2 * K, SIZE), load_one(params, low + 1, flipped, 2 * K, SIZE)
 
 
 @triton.jit
