@@ -132,15 +132,21 @@ def test_refusals(settings: dict, message: str) -> None:
         Continuous(2, **settings)
 
 
+def test_an_unknown_activation_is_refused() -> None:
+    with pytest.raises(ValueError, match="activation must be 'tanh' or 'softplus', got 'relu'"):
+        ConcatSquashMLP(3, 2, activation="relu")
+
+
 def test_a_step_uses_its_first_slope() -> None:
     one = torch.ones(1, 1)
     evaluated, given = (step(RK4, lambda t, y: y, 0 * one, one, one, first)[0] for first in (None, one))
     assert torch.equal(evaluated, given)
 
 
-def test_directional_derivatives_of_the_network() -> None:
+@pytest.mark.parametrize("activation", ["tanh", "softplus"])
+def test_directional_derivatives_of_the_network(activation: str) -> None:
     torch.manual_seed(0)
-    net = ConcatSquashMLP(3, 2, context_features=2, identity_start=False).double()
+    net = ConcatSquashMLP(3, 2, context_features=2, activation=activation, identity_start=False).double()
     x, directions, context = rows(5), rows(20, 2).view(4, 5, 2), rows(5, 2)
     outputs, derivatives = net.along(x, directions, context)
     assert torch.equal(outputs, net(x, context))

@@ -103,6 +103,14 @@ def test_it_works_under_vmap_and_in_forward_mode() -> None:
     torch.testing.assert_close(tangent, 1 / (1.7 * (1 + y.square()).sqrt()), rtol=1e-12, atol=0)
 
 
-def test_half_precision_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match=r"needs float32 or float64, got torch\.float16; convert the values"):
-        implicit_inverse(lambda x: (x, 0 * x), torch.zeros(1, dtype=torch.float16))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_ends_at_its_rounding(dtype: torch.dtype) -> None:
+    x = torch.tensor([-3.0, -0.1, 0.0, 0.7, 5.0], dtype=dtype)
+    found, log_slope = implicit_inverse(sinh_of(torch.tensor(1.7, dtype=dtype)), torch.sinh(1.7 * x))
+    assert found.dtype == log_slope.dtype == dtype
+    assert torch.allclose(found, x, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+
+
+def test_whole_numbers_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"floating-point values of 16, 32 or 64 bits, got torch\.int64; convert them"):
+        implicit_inverse(lambda x: (x, 0 * x), torch.zeros(1, dtype=torch.int64))

@@ -50,8 +50,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "base": lambda features: AutoregressiveMixture(
                 features, 40, network=partial(CausalGRU, hidden_features=256, num_blocks=1))},
     # Grathwohl et al. 2019, with the sizes of their README for MINIBOONE: one flow, two hidden layers of 20 D units.
-    "ffjord": {"layer": "ffjord", "linear": False, "num_layers": 1, "num_blocks": 2, "identity_start": False,
-               "hidden_features": lambda features: 20 * features},
+    "ffjord": {"layer": "ffjord", "linear": False, "num_layers": 1, "num_blocks": 2, "activation": "softplus",
+               "identity_start": False, "hidden_features": lambda features: 20 * features},
     # Durkan et al. 2019b, with the sizes of their program uci.py. Our splines need no interval.
     "rq-nsf": {"family": "rational_quadratic", "num_layers": 10, "num_bins": 8, "identity_start": False},
     "rq-nsf-ar": {"layer": "autoregressive", "family": "rational_quadratic", "num_layers": 10, "num_bins": 8,

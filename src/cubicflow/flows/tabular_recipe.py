@@ -55,6 +55,7 @@ class TabularConfig(RecipeConfig):
         affine_first: shift and scale before the spline; see :class:`~cubicflow.transforms.ElementMap`.
         order: the order of the features in autoregressive layers, a permutation of 0 .. D - 1. Needs linear=False. The
             default is the order of the columns. Every second layer uses the reversed order.
+        activation: of the networks of continuous layers: ``"tanh"`` or ``"softplus"``.
         adjacency: for autoregressive layers and NAF, which columns a column may depend on in each layer, D rows of D
             truth values: row i has the parents of column i. Needs linear=False; see
             :class:`~cubicflow.nets.MaskedResidualMLP`.
@@ -97,6 +98,7 @@ class TabularConfig(RecipeConfig):
     num_heads: int = 4
     affine_first: bool = False
     order: Sequence[int] | None = None
+    activation: str = "tanh"
     adjacency: Sequence[Sequence[bool]] | None = None
     mask: str = "alternating"
     clip: float | None = None
@@ -253,7 +255,7 @@ def _block_naf(config: TabularConfig, i: int, _: str) -> Transform:
 
 
 def _continuous(config: TabularConfig, _i: int, _domain: str, *, trace: str) -> Transform:
-    sizes = config_of(config, "hidden_features", "num_blocks", "identity_start")
+    sizes = config_of(config, "hidden_features", "num_blocks", "activation", "identity_start")
     network = partial(ConcatSquashMLP, **sizes)
     return Continuous(config.features, network, context_features=config.context_features, trace=trace)
 

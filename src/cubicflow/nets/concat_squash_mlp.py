@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +12,16 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import check_context_given, config_of, positive
 
+# An activation, and its slope given its input and its output. Both have derivatives of any order.
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    "tanh": (torch.tanh, lambda _, output: 1 - output.square()),
+    "softplus": (F.softplus, lambda value, _: torch.sigmoid(value)),
+}
+
 
 class ConcatSquashMLP(nn.Module):
     """A smooth network of values and time ("concatsquash" of FFJORD, Grathwohl et al. 2019). Each layer is
-    (W h + b) * sigmoid(G s + g) + B s, for s the time and the context, with tanh between the layers.
+    (W h + b) * sigmoid(G s + g) + B s, for s the time and the context, with an activation between the layers.
 
     (N, in_features) [, (N, C)] -> (N, out_features). The last input is the time. The outputs have derivatives of any
     order, which solvers of high order and their step control rely on.
@@ -24,6 +30,7 @@ class ConcatSquashMLP(nn.Module):
         in_features, out_features: sizes; in_features is one more than the number of values.
         hidden_features, num_blocks: the width and the number of hidden layers.
         context_features: C; 0 for no context.
+        activation: ``"tanh"`` or ``"softplus"``.
         identity_start: start the last layer at zero, where a continuous flow is the identity.
 
     >>> net = ConcatSquashMLP(4, 3, hidden_features=16)
@@ -41,6 +48,7 @@ class ConcatSquashMLP(nn.Module):
         hidden_features: int = 64,
         num_blocks: int = 2,
         context_features: int = 0,
+        activation: str = "tanh",
         identity_start: bool = True,
     ) -> None:
         super().__init__()
@@ -48,6 +56,9 @@ class ConcatSquashMLP(nn.Module):
         self.hidden_features = positive("hidden_features", hidden_features)
         self.num_blocks = positive("num_blocks", num_blocks)
         self.context_features, self.identity_start = context_features, identity_start
+        self.activation = activation
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be {' or '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
         sizes = list(pairwise([in_features - 1, *[hidden_features] * num_blocks, out_features]))
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in sizes)  # type: ignore[assignment] # a sequence of them
         self.gates = nn.ModuleList(nn.Linear(1 + context_features, m) for _, m in sizes)
@@ -59,7 +70,7 @@ class ConcatSquashMLP(nn.Module):
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        return {**sizes, "identity_start": self.identity_start}
+        return {**sizes, **config_of(self, "activation", "identity_start")}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the outputs for values and times, (N, in_features), and contexts, (N, C)."""
@@ -80,10 +91,11 @@ class ConcatSquashMLP(nn.Module):
         check_context_given(self, context, self.context_features)
         h, time = x[:, :-1], x[:, -1:]
         s = time if context is None else torch.cat([time, context], dim=1)
+        activation, slope_of = ACTIVATIONS[self.activation]
         for place, (layer, gate, shift) in enumerate(zip(self.layers, self.gates, self.shifts, strict=True)):
             if place:
-                h = torch.tanh(h)
-                slopes = None if slopes is None else slopes * (1 - h.square())
+                value, h = h, activation(h)
+                slopes = None if slopes is None else slopes * slope_of(value, h)
             open_gates = torch.sigmoid(gate(s))
             h = layer(h) * open_gates + shift(s)
             slopes = None if slopes is None else F.linear(slopes, layer.weight) * open_gates

@@ -22,6 +22,7 @@ from cubicflow.transforms.planar import Planar
 from cubicflow.transforms.radial import Radial
 from cubicflow.transforms.recurrent import Recurrent
 from cubicflow.transforms.sigmoid import Logit, Sigmoid
+from cubicflow.transforms.solvers import SolverError
 from cubicflow.transforms.squeeze import Squeeze
 from cubicflow.transforms.standardise import Standardise
 from cubicflow.transforms.sylvester import Sylvester
@@ -54,6 +55,7 @@ __all__ = [
     "Recurrent",
     "SVDLinear",
     "Sigmoid",
+    "SolverError",
     "Squeeze",
     "Standardise",
     "Sylvester",

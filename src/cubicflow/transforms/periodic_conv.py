@@ -37,6 +37,7 @@ class PeriodicConv(Transform):
     """
 
     affine = True
+    one_pass = False  # factorisations of many matrices may not be captured as a CUDA graph
 
     def __init__(self, features: int, kernel_size: int = 3) -> None:
         super().__init__()
