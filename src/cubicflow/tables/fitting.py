@@ -32,8 +32,7 @@ from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.table_rows import TableRows, load_numbers
-from cubicflow.training.config import TrainingConfig
-from cubicflow.training.loop import FitResult, fit
+from cubicflow.training import FitResult, TrainingConfig, fit
 from cubicflow.training.run_folder import RunFolder
 
 ONLY_COLUMNS = "a model of columns, which also takes conditions on any column and fills missing values, is fitted"
