@@ -128,8 +128,7 @@ def fit_table(
             "value",
             missing="drop",
         )
-    gaps = requested is None or requested.takes_gaps
-    missing = Missing(options.missing or (Missing.MODEL if gaps else Missing.ERROR))
+    missing = _missing(requested or MODELS["columns"], options)
     how: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
     found = infer(table, **how, spool=temporary, leave_out_identifiers=True)
     resumed = model_of(run) if resume else None
