@@ -58,7 +58,7 @@ class ModelOfColumns(TableModel):
     def notes(self) -> list[str]:
         return described_rules(self.encoder.rules)
 
-    def laws(self, call: str = "the call") -> ModelOfColumns:  # noqa: ARG002
+    def laws(self) -> ModelOfColumns:
         return self
 
     @classmethod

@@ -30,16 +30,17 @@ from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.doubts import (
+from cubicflow.tables.schema.remarks import (
+    OrderOfRows,
     huge_whole_numbers,
     identifies,
     left_out_note,
     near_identifiers,
+    remark_on_order,
     several_turns,
     too_few_rows,
     unrepeated_numbers,
 )
-from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
