@@ -15,8 +15,8 @@ from cubicflow.cli.terminal import as_options
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.schema.doubts import identifies
 from cubicflow.tables.schema.inference import Inferred
+from cubicflow.tables.schema.remarks import identifies
 from cubicflow.training import TrainingError
 
 RNG = np.random.default_rng(0)

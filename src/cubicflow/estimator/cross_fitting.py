@@ -19,9 +19,8 @@ from cubicflow.data.rows import Batch
 from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.flows import Flow
 from cubicflow.progress import Progress
-from cubicflow.training.config import TrainingConfig
+from cubicflow.training import TrainingConfig, negative_log_likelihood
 from cubicflow.training.distributed import Processes
-from cubicflow.training.losses import negative_log_likelihood
 from cubicflow.training.step import Step
 from cubicflow.weights import Floats
 

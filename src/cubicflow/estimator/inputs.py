@@ -17,12 +17,12 @@ from cubicflow.tables import (
     FEWEST_ROWS,
     Inferred,
     Missing,
-    Real,
     Schema,
     TableError,
     TableOptions,
     Undivided,
     infer,
+    real_schema,
     some,
 )
 from cubicflow.tables.model import FlowEncoder, Numbers, PlainRows
@@ -102,17 +102,7 @@ def array_kinds(kinds: Mapping[Any, str], x_names: Sequence[str], y_names: Seque
 def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
     """Return a schema in which all columns are real."""
     found, counts = merged_duplicates(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
-    columns = []
-    for i, name in enumerate(rows.column_names):
-        values = found[:, i]
-        column = Real(name, "double", "context" if name in context else "model")
-        shape, _ = column.shape(values.min(), values.max(), values)
-        shaped = shape.shaped(values)[0]
-        mean = float(np.average(shaped, weights=counts))
-        std = float(np.sqrt(np.average(np.square(shaped - mean), weights=counts)))
-        varies = values.min() < values.max()  # rounding of the mean can make the std of equal values positive
-        columns.append(replace(column, map=replace(shape, mean=mean, std=std if varies and std else 1.0)))
-    return Schema(tuple(columns))
+    return real_schema(rows.column_names, found, counts, context)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
-from cubicflow.flows.image_recipe import bits_per_dim
+from cubicflow.flows import bits_per_dim
 from cubicflow.tables import Column
 from cubicflow.tables.judging import read_judgement
 from cubicflow.tables.query import Axis, Marginals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -189,26 +189,13 @@ class Integrator:
         )
 
 
-def integrate(
-    f: Function,
-    bounds: Sequence[Column],
-    evaluations: int = 100_000,
-    *,
-    arrays: str = "numpy",
-    batch_size: int = 65_536,
-    flow: bool | None = None,
-    flow_steps: int = FLOW_STEPS,
-    loss: str = "kl",
-    progress: bool | Callable[[str], object] = False,
-    seed: int = 0,
-) -> Integral:
+def integrate(f: Function, bounds: Sequence[Column], evaluations: int = 100_000, **settings: Any) -> Integral:
     """Return the integral of f over the bounds.
 
     Args:
         evaluations: the number of evaluations of f, including adaptation.
-
-    All other arguments are documented in :class:`~cubicflow.integration.Integrator`. Use that class to add evaluations
-    after a first result.
+        settings: further arguments of :class:`~cubicflow.integration.Integrator`. Use that class to add evaluations
+            after a first result.
 
     >>> import math
     >>> import numpy as np
@@ -218,15 +205,4 @@ def integrate(
     >>> abs(found.estimate - 2 * math.pi) < 5 * found.error < 0.1
     True
     """
-    integrator = Integrator(
-        f,
-        bounds,
-        arrays=arrays,
-        batch_size=batch_size,
-        flow=flow,
-        flow_steps=flow_steps,
-        loss=loss,
-        progress=progress,
-        seed=seed,
-    )
-    return integrator.run(evaluations)
+    return Integrator(f, bounds, **settings).run(evaluations)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cubicflow.tables.judging.judgement import Judgement, judge
     from cubicflow.tables.kinds import KIND_NAMES as KIND_NAMES
     from cubicflow.tables.kinds.column import Column as Column
-    from cubicflow.tables.kinds.real import Real as Real
     from cubicflow.tables.model.network import ColumnsModel as ColumnsModel
     from cubicflow.tables.query.answer import Conditional
     from cubicflow.tables.read.places import open_table
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import FEWEST_ROWS as FEWEST_ROWS
     from cubicflow.tables.schema.inference import Inferred as Inferred
     from cubicflow.tables.schema.inference import TableOptions, infer
+    from cubicflow.tables.schema.inference import real_schema as real_schema
     from cubicflow.tables.schema.split import Split
     from cubicflow.tables.schema.split import Undivided as Undivided
     from cubicflow.tables.schema.usable_rows import Missing
@@ -67,7 +67,6 @@ _MODULES = {
     "MODELS": "fitted",
     "Missing": "schema.usable_rows",
     "Reading": "read.text.reading",
-    "Real": "kinds.real",
     "SCORE_COLUMN": "fitted",
     "SECTION": "fitted",
     "Schema": "schema",
@@ -83,6 +82,7 @@ _MODULES = {
     "infer": "schema.inference",
     "judge": "judging.judgement",
     "open_table": "read.places",
+    "real_schema": "schema.inference",
     "some": "table_error",
     "suited_model": "fitting",
 }

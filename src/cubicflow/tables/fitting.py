@@ -32,8 +32,7 @@ from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.table_rows import TableRows, load_numbers
-from cubicflow.training.config import TrainingConfig
-from cubicflow.training.loop import FitResult, fit
+from cubicflow.training import FitResult, TrainingConfig, fit
 from cubicflow.training.run_folder import RunFolder
 
 ONLY_COLUMNS = "a model of columns, which also takes conditions on any column and fills missing values, is fitted"
@@ -129,8 +128,7 @@ def fit_table(
             "value",
             missing="drop",
         )
-    gaps = requested is None or requested.takes_gaps
-    missing = Missing(options.missing or (Missing.MODEL if gaps else Missing.ERROR))
+    missing = _missing(requested or MODELS["columns"], options)
     how: dict[str, Any] = {"options": replace(options, missing=missing), "split": requested_split}
     found = infer(table, **how, spool=temporary, leave_out_identifiers=True)
     resumed = model_of(run) if resume else None

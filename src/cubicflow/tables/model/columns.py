@@ -27,7 +27,7 @@ from cubicflow.tables.table_error import TableError
 if TYPE_CHECKING:
     from cubicflow.tables.schema.inference import Inferred
 
-ROWS_AT_ONCE = 1 << 12
+ROWS_AT_ONCE = 1 << 10  # rows scored at once; the activations of more rows do not fit into the caches of a CPU
 CELLS_AT_ONCE = 1 << 16  # a cell of a number needs a few kilobytes for its spline
 EPOCHS = 30  # default number of epochs
 
@@ -58,7 +58,7 @@ class ModelOfColumns(TableModel):
     def notes(self) -> list[str]:
         return described_rules(self.encoder.rules)
 
-    def laws(self, call: str = "the call") -> ModelOfColumns:  # noqa: ARG002
+    def laws(self) -> ModelOfColumns:
         return self
 
     @classmethod

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cubicflow.flows import Flow, Mixture, tabular
-from cubicflow.flows.tabular_recipe import TabularConfig
+from cubicflow.flows import Flow, Mixture, TabularConfig, tabular
 from cubicflow.nets.rng import seeded
 from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats

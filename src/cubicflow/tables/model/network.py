@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
-from cubicflow.flows.descriptions import register
+from cubicflow.flows import register
 from cubicflow.nets.rng import current_generator
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.laws.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN

@@ -97,10 +97,9 @@ class TableModel(ABC):
         """What the user should know about the model before it is trained."""
         return []
 
-    def laws(self, call: str = "the call") -> ModelOfColumns:
-        """Return the model, if it has the distribution of each column given earlier columns. Raises TableError for a
-        flow, about what was called."""
-        raise TableError(f"this run is a flow, but {call} needs a model of columns; fit one", model="columns")
+    def laws(self) -> ModelOfColumns:
+        """Return the model, if it has the distribution of each column given earlier columns, else raise TableError."""
+        raise TableError(f"this run is {self.phrase}, but the call needs a model of columns; fit one", model="columns")
 
     # --- fitting ---
 

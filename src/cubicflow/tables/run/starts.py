@@ -18,8 +18,7 @@ from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, read_confi
 from cubicflow.tables.fitted import SECTION, FittedTable
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.table_error import TableError, some
-from cubicflow.training.errors import RunFolderError
-from cubicflow.training.loop import FitResult
+from cubicflow.training import FitResult, RunFolderError
 
 MOST_PHRASES = 4  # differences named in a message
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -30,16 +30,17 @@ from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.doubts import (
+from cubicflow.tables.schema.remarks import (
+    OrderOfRows,
     huge_whole_numbers,
     identifies,
     left_out_note,
     near_identifiers,
+    remark_on_order,
     several_turns,
     too_few_rows,
     unrepeated_numbers,
 )
-from cubicflow.tables.schema.row_order import OrderOfRows, remark_on_order
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
@@ -420,6 +421,24 @@ class _Tally:
             return replace(self.column, map=shape)
         self.counts.counts *= rows / weight  # the counts sum to the number of rows, whatever the unit of the weights
         return self.column.learn(self.counts, rows, bounds)
+
+
+def real_schema(names: Sequence[str], rows: Floats, weights: Floats, context: Collection[str] = ()) -> Schema:
+    """Return a schema in which all columns are real, learned from rows (N, D) of numbers, however few.
+
+    >>> real_schema(["size"], np.array([[1.0], [3.0]]), np.array([1.0, 3.0])).columns[0].map.mean
+    2.5
+    """
+    columns = []
+    for name, values in zip(names, rows.T, strict=True):
+        column = Real(name, "double", "context" if name in context else "model")
+        shape, _ = column.shape(values.min(), values.max(), values)
+        shaped = shape.shaped(values)[0]
+        mean = float(np.average(shaped, weights=weights))
+        std = float(np.sqrt(np.average(np.square(shaped - mean), weights=weights)))
+        varies = values.min() < values.max()  # rounding of the mean can make the std of equal values positive
+        columns.append(replace(column, map=replace(shape, mean=mean, std=std if varies and std else 1.0)))
+    return Schema(tuple(columns))
 
 
 def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:

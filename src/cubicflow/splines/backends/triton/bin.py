@@ -93,14 +93,9 @@ def place_in_bin(near, before, size):
 @triton.jit
 def bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES):
     """Return the slopes (start, end) at the bin's two ends, in units of the secant."""
-    _, _, source_size, source_down, source_up = source
-    _, _, target_size, target_down, target_up = target
-    if INVERSE:
-        start = end_slope(bin == 0, logits[0], target_down, source_down, target_size, source_size, SLOPES)
-        end = end_slope(bin == K - 1, logits[1], target_up, source_up, target_size, source_size, SLOPES)
-    else:
-        start = end_slope(bin == 0, logits[0], source_down, target_down, source_size, target_size, SLOPES)
-        end = end_slope(bin == K - 1, logits[1], source_up, target_up, source_size, target_size, SLOPES)
+    widths, heights = (target, source) if INVERSE else (source, target)
+    start = end_slope(bin == 0, logits[0], widths[3], heights[3], widths[2], heights[2], SLOPES)
+    end = end_slope(bin == K - 1, logits[1], widths[4], heights[4], widths[2], heights[2], SLOPES)
     return start, end
 
 
@@ -164,8 +159,8 @@ def evaluate_backward(x, ends, bin, source, target, logits, grad_y, grad_log_slo
     Terms that divide by G also multiply by t. The quotient t / G is computed as one number that stays finite there.
     """
     near, far, flipped = ends
-    source_before, _, source_size, source_down, source_up = source
-    target_before, target_after, target_size, target_down, target_up = target
+    source_before, _, source_size, _, _ = source
+    target_before, target_after, target_size, _, _ = target
     start, end = bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES)
     first = bin == 0
     zero = tl.zeros_like(near)
@@ -233,22 +228,16 @@ def evaluate_backward(x, ends, bin, source, target, logits, grad_y, grad_log_slo
     grad_x = tl.where(flipped, -grad_x, grad_x)
     grad_source_before = tl.where(first, zero, -grad_near)
 
-    if INVERSE:
-        low_logit, target_low, source_low, target_at, source_at = end_slope_backward(
-            grad_start, first, logits[0], target_down, source_down, target_size, source_size, SLOPES
-        )
-        high_logit, target_high, source_high, target_at_high, source_at_high = end_slope_backward(
-            grad_end, bin == K - 1, logits[1], target_up, source_up, target_size, source_size, SLOPES
-        )
-    else:
-        low_logit, source_low, target_low, source_at, target_at = end_slope_backward(
-            grad_start, first, logits[0], source_down, target_down, source_size, target_size, SLOPES
-        )
-        high_logit, source_high, target_high, source_at_high, target_at_high = end_slope_backward(
-            grad_end, bin == K - 1, logits[1], source_up, target_up, source_size, target_size, SLOPES
-        )
-    grad_source_size += source_at + source_at_high
-    grad_target_size += target_at + target_at_high
-    grad_source = (grad_source_before, zero, grad_source_size, source_low, source_high)
-    grad_target = (grad_target_before, grad_target_after, grad_target_size, target_low, target_high)
+    widths, heights = (target, source) if INVERSE else (source, target)
+    low_logit, width_low, height_low, width_at_low, height_at_low = end_slope_backward(
+        grad_start, first, logits[0], widths[3], heights[3], widths[2], heights[2], SLOPES
+    )
+    high_logit, width_high, height_high, width_at_high, height_at_high = end_slope_backward(
+        grad_end, bin == K - 1, logits[1], widths[4], heights[4], widths[2], heights[2], SLOPES
+    )
+    of_widths = (width_low, width_high, width_at_low + width_at_high)
+    of_heights = (height_low, height_high, height_at_low + height_at_high)
+    of_source, of_target = (of_heights, of_widths) if INVERSE else (of_widths, of_heights)
+    grad_source = (grad_source_before, zero, grad_source_size + of_source[2], of_source[0], of_source[1])
+    grad_target = (grad_target_before, grad_target_after, grad_target_size + of_target[2], of_target[0], of_target[1])
     return grad_x, grad_source, grad_target, (low_logit, high_logit)

@@ -1,16 +1,18 @@
-"""Identifiers, and warnings, before a fit, about tables that are hard to fit."""
+"""Remarks on a table before a fit: identifiers, sorted rows, and warnings about tables that are hard to fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from cubicflow.advice import Advice
-from cubicflow.tables.arrow_types import is_text
+from cubicflow.tables.arrow_types import Floats, is_text
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.split import BY_TIME, as_numbers
 from cubicflow.tables.table_error import some
 
 # A word with fewer than five rows is hardly learned: the standard error of its share is about half of the share, and
@@ -24,6 +26,7 @@ ROWS_PER_COLUMN = 5
 # whole numbers that never repeat and fill half of their range were counted, not measured.
 FEWEST_NUMBERS = 20
 FILLED = 0.5
+FEWEST_IN_ORDER = 10  # rows; fewer are often sorted by chance
 
 
 def identifies(facts: Facts) -> str | None:
@@ -151,3 +154,49 @@ def too_few_rows(schema: Schema, rows: int) -> list[str]:
     counted = f"there are {rows:,} training rows for {columns:,} columns"
     little = f"fewer than {ROWS_PER_COLUMN} rows per column show little of how the columns depend on one another"
     return [f"{counted}: {little}; leave columns out, or add rows"]
+
+
+# --- the order of rows ---
+
+
+class OrderOfRows:
+    """An accumulator of a column's values that tells whether they are sorted.
+
+    A model of rows ignores their order. If the rows are sorted by a date, random test rows lie between training rows,
+    and slow changes make them easier to predict.
+    """
+
+    def __init__(self) -> None:
+        self.rises = self.falls = False
+        self.rows = 0
+        self._last: Floats = np.empty(0)
+
+    def update(self, values: pa.Array) -> None:
+        """Add values of one type, some of which may be missing."""
+        found = as_numbers(values.drop_null())
+        steps = np.diff(np.concatenate([self._last, found]))
+        self.rises |= bool((steps > 0).any())
+        self.falls |= bool((steps < 0).any())
+        self.rows += len(found)
+        self._last = found[-1:] if len(found) else self._last
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the values are sorted, up or down, and not all equal."""
+        return self.rows >= FEWEST_IN_ORDER and self.rises != self.falls
+
+
+def remark_on_order(orders: dict[str, OrderOfRows]) -> list[str]:
+    """Return a note if the rows are sorted by a column of dates.
+
+    >>> order = OrderOfRows()
+    >>> order.update(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
+    >>> remark_on_order({"day": order})[0].split(";")[0]
+    "rows are sorted by 'day'"
+    """
+    found = [name for name, order in orders.items() if order.in_order]
+    if not found:
+        return []
+    exchangeable = "the model ignores their order, so test rows lie between training rows in time"
+    honest = f"for a test on the latest rows, split by {BY_TIME}{found[0]}"
+    return [f"rows are sorted by {found[0]!r}; {exchangeable}; {honest}"]
