@@ -65,7 +65,7 @@ class TestEveryModel:
         ("iaf", 4 * plain(6, 320, 2, 12)),
         ("planar", 80 * 13),
         ("block-naf", 5 * (1 + 2 * 6 * 60 + 2 * (60 + 6))),  # a gate, weights, scales and shifts
-        ("naf", 5 * plain(6, 100, 2, 6 * (16 * 18 + 16 * 19))),
+        ("naf", 5 * plain(6, 100, 2, 6 * 3 * 16) + 12),
     ],
 )
 def test_sizes(name: str, expected: int) -> None:

@@ -39,8 +39,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "planar": {"layer": "planar", "num_layers": 80, "linear": False, "direction": "noise"},
     # van den Berg et al. 2018, section 6: 16 layers, here of full rank.
     "sylvester": {"layer": "sylvester", "num_layers": 16, "linear": False, "direction": "noise"},
-    # Huang et al. 2018, with the sizes of their program maf_experiments.py: 5 layers, 100 units, 16 sigmoids.
-    "naf": {**_PLAIN, "layer": "naf", "num_layers": 5, "hidden_features": 100, "num_blocks": 1, "num_bins": 16},
+    # Huang et al. 2018, with the sizes of their program maf_experiments.py: 5 layers, 100 units, maps of one layer
+    # of 16 sigmoids. The last scaling and shift are the base's.
+    "naf": {**_PLAIN, "layer": "naf", "num_layers": 5, "hidden_features": 100, "num_blocks": 1, "num_bins": 16,
+            "depth": 1, "base": DiagonalNormal},
     # De Cao et al. 2019, with the sizes of their program density_estimation.py: 5 layers, 10 units for each column.
     "block-naf": {"layer": "block_naf", "linear": False, "num_layers": 5, "depth": 1,
                   "hidden_features": lambda features: 10 * features},
