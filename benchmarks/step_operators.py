@@ -19,7 +19,7 @@ import cubicflow as cf
 from cubicflow.data.rows import Batch
 from cubicflow.training.losses import negative_log_likelihood
 
-NO_KERNEL = ("aten.detach", "aten.alias", "aten.empty", "aten.new_empty")
+NO_KERNEL = ("aten.detach", "aten.alias", "aten.empty", "aten.new_empty", "aten.promote_types")
 
 
 class OperatorCounter(TorchDispatchMode):

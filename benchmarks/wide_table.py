@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 FACTORS = 4  # hidden normal numbers of each row
 NOISE = 0.7  # standard deviation of what a column adds to its factors
 FEWEST_WORDS, MOST_WORDS = 5, 50
+SAMPLED, FILLED = 2_000, 100  # rows
 
 
 def wide_table(rows: int, columns: int, seed: int = 0) -> pd.DataFrame:
@@ -66,19 +68,15 @@ def tasks(folder: Path, steps: int | None) -> dict[str, Callable[[], object]]:
     return {
         "fit": lambda: fit_table(table, run, **how),
         "score": lambda: [*fitted().score_table(open_table(table))],
-        "sample": lambda: fitted().sample(2000, seed=0),
-        "condition": lambda: fitted().sample(2000, ["n1>200"], seed=0),
-        "impute": lambda: fitted().impute(pd_to_arrow(_with_gaps(pd.read_csv(table).head(100))), seed=0),
+        "sample": lambda: fitted().sample(SAMPLED, seed=0),
+        "condition": lambda: fitted().sample(SAMPLED, ["n1>200"], seed=0),
+        "impute": lambda: fitted().impute(with_gaps(pd.read_csv(table, nrows=FILLED)), seed=0),
     }
 
 
-def _with_gaps(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.mask(np.random.default_rng(0).random(frame.shape) < 0.02)
-
-
-def pd_to_arrow(frame: pd.DataFrame) -> Any:
-    import pyarrow as pa
-
+def with_gaps(frame: pd.DataFrame) -> pa.Table:
+    """Return a table in which one value in fifty is missing."""
+    frame = frame.mask(np.random.default_rng(0).random(frame.shape) < 0.02)
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 

@@ -10,11 +10,10 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables import FittedTable
-from cubicflow.tables.query import Axis, Marginals, Pool, axis_of, marginals, marginals_of_rows, meeting
+from cubicflow.tables.query import Axis, Marginals, Pool, axis_of
 from cubicflow.weights import Floats
 
 FIRST_ROWS = 1 << 12  # rows drawn before the first answer
@@ -137,8 +136,8 @@ class ColumnsSubject(Subject):
         return pool.walk.to_table(y[pool.walk.keeps(y)])
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
-        question = self.fitted.question({**self.usual, **conditions})
-        return marginals(question, self.axes, self.pool(conditions), refine=refine, between=raise_if_abandoned)
+        given, pool = {**self.usual, **conditions}, self.pool(conditions)
+        return self.fitted.marginals(given, self.axes, pool, refine=refine, between=raise_if_abandoned)
 
 
 class FlowSubject(Subject):
@@ -182,19 +181,14 @@ class FlowSubject(Subject):
     def meeting(self, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
         """Return at most n rows of the table that meet the conditions, and a sentence on the number of such rows."""
         y = self._rows(max(n, POOL_ROWS), conditions)
-        meets, encoder = self._meets(y, conditions), self.fitted.encoder
+        meets, encoder = self.fitted.meets(y, conditions), self.fitted.encoder
         some = y[meets][:n]
         _, given = encoder.context_from(self.context_of(conditions), len(some))
         return encoder.decode(some, given), f"{int(meets.sum()):,} of {len(y):,} drawn rows meet the conditions"
 
     def answer(self, conditions: Conditions, *, refine: bool = False) -> Marginals:
         y = self._rows(REFINED_ROWS if refine else max(self._held(conditions), FIRST_ROWS), conditions)
-        return marginals_of_rows(y, self._meets(y, conditions), self.axes)
-
-    def _meets(self, y: Floats, conditions: Conditions) -> NDArray[np.bool_]:
-        """Return which rows meet the conditions on modelled columns."""
-        given = {name: value for name, value in conditions.items() if name not in self.usual}
-        return meeting(y, given, self.fitted.schema)
+        return self.fitted.marginals(conditions, self.axes, y)
 
 
 def spelled(values: Mapping[str, object]) -> str:

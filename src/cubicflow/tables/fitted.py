@@ -21,6 +21,7 @@ from cubicflow.arguments import whole_number
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, pack, read_config, unpack
 from cubicflow.tables.arrow_types import Floats, shown, without_views
+from cubicflow.tables.axes import Axis
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.columns import ModelOfColumns
@@ -28,11 +29,14 @@ from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
+from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
 from cubicflow.tables.query.answer import SIZE, Conditional, Estimates, probability_given
 from cubicflow.tables.query.conditions import Given, context_values, read_conditions
 from cubicflow.tables.query.constraints import Constraint, constraints_from_json, kept_rows
 from cubicflow.tables.query.filled_table import impute_rows
+from cubicflow.tables.query.pool import Pool
 from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.strategies import meeting
 from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
@@ -455,6 +459,28 @@ class FittedTable:
         probability is 0. The probability is a density if a condition is a single real number.
         """
         return probability_given(self.question(given), effective_size, self.generator(seed))
+
+    def marginals(
+        self,
+        given: Given,
+        axes: Sequence[Axis],
+        drawn: Pool | Floats,
+        *,
+        refine: bool = False,
+        between: Callable[[], None] = lambda: None,
+    ) -> Marginals:
+        """Return the distributions of all columns given conditions, in the bins of their axes.
+
+        ``drawn`` is a pool of a model of columns, or rows (N, D) of a flow for the context in ``given``. For a pool,
+        ``refine`` and ``between`` are as in :func:`cubicflow.tables.query.all_columns.marginals`.
+        """
+        if isinstance(drawn, Pool):
+            return marginals(self.question(given), axes, drawn, refine=refine, between=between)
+        return marginals_of_rows(drawn, self.meets(drawn, given), axes)
+
+    def meets(self, y: Floats, given: Given) -> NDArray[np.bool_]:
+        """Return which rows (N, D) of plain numbers, drawn from a flow, meet conditions on modelled columns."""
+        return meeting(y, given, self.schema)
 
     def impute(
         self, rows: pa.Table | pa.RecordBatch, *, draws: int = 1, most_likely: bool = False, seed: int | None = None

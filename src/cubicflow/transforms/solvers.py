@@ -68,8 +68,8 @@ def step(
     """
     slopes: list[Tensor] = [] if first is None else [first]
     for node, weights in list(zip(method.nodes, method.stages, strict=True))[len(slopes) :]:
-        slopes.append(field(t + node * h, y + h * _mean(weights, slopes) if weights else y))
-    return y + h * _mean(method.result, slopes), slopes
+        slopes.append(field(t + node * h, y + h * _combined(weights, slopes) if weights else y))
+    return y + h * _combined(method.result, slopes), slopes
 
 
 @torch.no_grad()
@@ -105,7 +105,7 @@ def find_steps(
         new, slopes = step(DORMAND_PRINCE, field, t, h, y, slope)
         slopes.append(field(t + h, new))
         scale = max(atol, rounding) + max(rtol, rounding) * torch.maximum(y.abs(), new.abs())
-        error = (h * _mean(DORMAND_PRINCE_ERROR, slopes) / scale).square().mean(1, keepdim=True).sqrt()
+        error = (h * _combined(DORMAND_PRINCE_ERROR, slopes) / scale).square().mean(1, keepdim=True).sqrt()
         accepted = active & (error <= 1)
         steps.append((t, torch.where(accepted, h, 0)))
         t = torch.where(accepted, torch.where(last, end, t + h), t)
@@ -115,6 +115,8 @@ def find_steps(
     return steps, y
 
 
-def _mean(weights: Sequence[float], slopes: Sequence[Tensor]) -> Tensor:
-    terms = [weight * slope for weight, slope in zip(weights, slopes, strict=True) if weight]
-    return torch.stack(terms).sum(0)
+def _combined(weights: Sequence[float], slopes: Sequence[Tensor]) -> Tensor:
+    total = weights[0] * slopes[0]
+    for weight, slope in zip(weights[1:], slopes[1:], strict=True):
+        total = total if weight == 0 else torch.add(total, slope, alpha=weight)
+    return total

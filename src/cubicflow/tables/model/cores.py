@@ -117,18 +117,16 @@ class ColumnNetworks(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, E)."""
+        place = torch.arange(self.columns, device=tokens.device) + self.num_context
+        weights = self.first.split(GROUP, dim=2) if self.columns > GROUP else [self.first]
         groups = []
-        for start, weight in zip(range(0, self.columns, GROUP), self.first.split(GROUP, dim=2), strict=True):
-            seen, count = self.num_context + start, weight.shape[2]  # tokens that all columns of the group see
-            x = self.shift[start : start + count].flatten().expand(tokens.shape[0], -1)
-            if seen:
-                x = x + tokens[:, :seen].flatten(1) @ weight[:seen].flatten(0, 1).flatten(1)  # (N, count H)
-            if count > 1 or not seen:  # the group's own tokens, each seen by the columns behind it
-                mask = torch.ones(count - 1, count, dtype=torch.bool, device=tokens.device).triu(1)
-                own = weight[seen : seen + count - 1] * mask[:, None, :, None]
-                x = x + tokens[:, seen : seen + count - 1].flatten(1) @ own.flatten(0, 1).flatten(1)
-            groups.append(x)
-        x = torch.cat(groups, dim=1).unflatten(1, (self.columns, -1)).transpose(0, 1)  # (D, N, H)
+        for own, weight in zip(place.split(GROUP), weights, strict=True):
+            count = len(own) - 1 + self.num_context + len(groups) * GROUP  # tokens before the last column of the group
+            mask = torch.arange(count, device=tokens.device)[:, None] < own
+            weight = (weight if count == len(weight) else weight[:count]) * mask[:, None, :, None]
+            groups.append(tokens[:, :count].flatten(1) @ weight.flatten(0, 1).flatten(1))  # (N, columns H)
+        x = groups[0] if len(groups) == 1 else torch.cat(groups, dim=1)
+        x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
 
     def begin(self, tokens: Tensor) -> Memory:

@@ -17,11 +17,10 @@ sample          rows that meet a question, keep constraints, or are drawn for gi
 from __future__ import annotations
 
 from cubicflow.tables.axes import DAY, Axis, axis_of
-from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
+from cubicflow.tables.query.all_columns import Marginals
 from cubicflow.tables.query.conditions import Given, second_condition
 from cubicflow.tables.query.filled_table import FILLED, FilledTable, names_of_draws
 from cubicflow.tables.query.pool import Pool
-from cubicflow.tables.query.strategies import meeting
 
 __all__ = [
     "DAY",
@@ -32,9 +31,6 @@ __all__ = [
     "Marginals",
     "Pool",
     "axis_of",
-    "marginals",
-    "marginals_of_rows",
-    "meeting",
     "names_of_draws",
     "second_condition",
 ]
