@@ -60,9 +60,14 @@ def test_the_better_model_is_kept_and_its_lead_is_said(tmp_path: Path, kind: str
 @pytest.mark.parametrize("won", ["columns", "flow"])
 def test_either_model_can_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, won: str) -> None:
     """A network that is not trained loses."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk" / "run")
+    (tmp_path / "disk" / "run").mkdir()
     lost = {"columns": FlowOfNumbers, "flow": ModelOfColumns}[won]
     monkeypatch.setattr(lost, "suited_training", classmethod(lambda _, __: {"steps": 1, "learning_rate": 1e-9}))
     assert fit_table(table(tmp_path, "steps"), tmp_path / "run", **SHORT).fitted.model.name == won
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["run"]
+    assert FittedTable.load(tmp_path / "disk" / "run").model.name == won
 
 
 OTHERWISE: list[tuple[str, dict[str, Any]]] = [

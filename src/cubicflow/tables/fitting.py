@@ -219,7 +219,8 @@ def _better(
     """Train a rival of the model in the folder ``run``. Keep the one that is better on the validation rows there, and
     return it."""
     validation = rival.rows[1].plain(0, rival.rows[1].num_rows)
-    with tempfile.TemporaryDirectory(dir=run.absolute().parent) as folder:
+    run = run.resolve()  # a link keeps pointing to the run
+    with tempfile.TemporaryDirectory(dir=run.parent, prefix=f".{run.name}-") as folder:
         path = Path(folder) / "run"
         sections = {SECTION: second.to_json()}
         trained, tried = train_rows(rival, training, sections=sections, run=path, progress=progress)

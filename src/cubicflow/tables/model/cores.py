@@ -119,7 +119,7 @@ class ColumnNetworks(nn.Module):
         """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, E)."""
         place = torch.arange(self.columns, device=tokens.device) + self.num_context
         weights = self.first.split(GROUP, dim=2) if self.columns > GROUP else [self.first]
-        groups = []
+        groups: list[Tensor] = []
         for own, weight in zip(place.split(GROUP), weights, strict=True):
             count = len(own) - 1 + self.num_context + len(groups) * GROUP  # tokens before the last column of the group
             mask = torch.arange(count, device=tokens.device)[:, None] < own
