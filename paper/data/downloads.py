@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
+from cubicflow.downloads import Check, DownloadError, Progress, fetch
 from cubicflow.files import replacing
-from cubicflow.tables.read.downloads import Check, DownloadError, Progress, fetch
 from paper.data.folders import data_folder
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"

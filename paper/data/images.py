@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cubicflow.tables.read.downloads import DownloadError, Progress, fetch
+from cubicflow.downloads import DownloadError, Progress, fetch
 from paper.data.folders import MissingDataError, data_folder, find, how_to_choose_folder
 
 Bytes = NDArray[np.uint8]

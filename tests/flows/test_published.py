@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cubicflow as cf
-from cubicflow.flows.published import IMAGES, PUBLISHED
+from cubicflow.flows.published_models import IMAGES, PUBLISHED
 
 from ..helpers.perturbed import perturbed
 

@@ -7,7 +7,7 @@ from cubicflow.flows.flow_distribution import FlowDistribution
 from cubicflow.flows.image_recipe import ImageConfig, bits_per_dim, dequantise, image
 from cubicflow.flows.mixture import Mixture
 from cubicflow.flows.plane_recipe import PlaneConfig, plane
-from cubicflow.flows.published import published
+from cubicflow.flows.published_models import published
 from cubicflow.flows.serialization import FlowFileError, load
 from cubicflow.flows.tabular_recipe import TabularConfig, tabular
 from cubicflow.flows.whitening import whiten

@@ -24,11 +24,11 @@ class MaskedResidualMLP(ResidualNet):
     context has degree 0, and the outputs for feature i have degree i. ``norm="layer"`` raises a ValueError, because
     layer norm would mix degrees. Batch norm works unit by unit.
 
-    With ``adjacency``, the outputs for feature i depend only on its parents, the features j with adjacency[i][j]. The
-    features may then have any order, but no cycle. Degrees become sets: a hidden unit has the set of parents of one
-    feature, and sees the inputs in its set and the units whose sets are parts of its own. So what reaches the outputs
-    for feature i are its parents. The inverse of an autoregressive layer takes one pass for each of the ``levels``, of
-    which there is one more than arrows in the longest path.
+    With ``adjacency``, the outputs for feature i depend only on its parents: the features j for which
+    ``adjacency[i][j]`` is true. The features may then have any order, but no cycle. Degrees become sets: a hidden unit
+    has the set of parents of one feature, and sees the inputs in its set and the units whose sets are parts of its own.
+    So what reaches the outputs for feature i are its parents. The inverse of an autoregressive layer takes one pass for
+    each of the ``levels``, of which there is one more than arrows in the longest path.
 
     >>> net = MaskedResidualMLP(3, 66, hidden_features=16)
     >>> net(torch.randn(5, 3)).shape

@@ -15,7 +15,7 @@ import pytest
 from paper.data.downloads import checksum
 from tests.helpers.web_site import files_under
 
-from cubicflow.tables.read.downloads import DownloadError
+from cubicflow.downloads import DownloadError
 from paper.data import BENCHMARKS, download, downloads, load_benchmark
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from paper.data.folders import MissingDataError
 
-from cubicflow.tables.read.downloads import DownloadError
+from cubicflow.downloads import DownloadError
 from paper.data import images
 
 

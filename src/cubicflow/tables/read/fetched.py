@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
+from cubicflow.downloads import DownloadError, fetch
 from cubicflow.extras import install
-from cubicflow.tables.read.downloads import DownloadError, fetch
 from cubicflow.tables.table_error import TableError
 
 BY_ARROW = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")  # stores that arrow reads by itself

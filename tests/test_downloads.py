@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.web_site import files_under, site
 
-from cubicflow.tables.read.downloads import DownloadError, fetch
+from cubicflow.downloads import DownloadError, fetch
 
 __all__ = ["site"]  # a fixture
 
