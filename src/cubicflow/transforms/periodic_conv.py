@@ -24,7 +24,8 @@ class PeriodicConv(Transform):
     solves a linear system for each.
 
     **It is invertible** unless one of these matrices is singular, which holds on a set of kernels without volume. The
-    density of a flow is 0 there, so training stays away from it. The layer starts as the identity.
+    density of a flow is 0 there, so training stays away from it. The layer starts as the identity. In torch 2.8 the
+    gradients of images with one channel raise an error on a CPU.
 
     Args:
         features: C, the number of channels.
