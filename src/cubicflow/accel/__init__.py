@@ -4,6 +4,7 @@
     side_stream.py       nets: gradients of weights on a second stream
     one_query.py         nets: attention of one token to the tokens before it
     fused_norms.py       nets: sum, dropout and layer norm between two branches of a transformer in one kernel
+    fused_coupling.py    transforms: splines of coupling layers read and write slices of rows, in a captured step
     flat_weights.py      training: all parameters in one vector, updated by one kernel
     fused_update.py      training: what follows the backward pass of a step, in three kernels
     captured_step.py     training: a step as one CUDA graph, and a batch of a validation as another
