@@ -72,11 +72,7 @@ class AutoregressiveMixture(Base):
         return torch.logsumexp(log_weights - u.square() / 2 - log_scales - LOG_SQRT_2PI, dim=-1).sum(-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         check_context_given(self, context, self.context_features)

@@ -92,11 +92,7 @@ class LocationScale(ParametricBase):
         return (self._log_standard((z - location) * torch.exp(-log_scale), *shape) - log_scale).sum(-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         location, log_scale, *shape = self._params(context)

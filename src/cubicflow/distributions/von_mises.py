@@ -71,11 +71,7 @@ class VonMises(ParametricBase):
         return torch.where(((z < self.low) | (z > self.high)).any(-1), -torch.inf, log_prob)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         location, log_concentration = (param.expand(n, -1) for param in self._params(context))

@@ -29,6 +29,7 @@ class Elementwise(Transform):
         super().__init__()
         self.features = positive("features", features)
         self.element_map = element_map or ElementMap()
+        self.element_map.check_columns(features)
         self.params = nn.Parameter(torch.zeros(features, self.element_map.num_params))
 
     def config(self) -> dict[str, Any]:
