@@ -27,6 +27,7 @@ from cubicflow.transforms import (
     Sigmoid,
     Squeeze,
     Standardise,
+    Transform,
 )
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -375,3 +376,21 @@ def test_the_default_config_omits_affine_first_as_in_older_files() -> None:
 def test_refusals(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_layer_of_ones_own_returns_its_arguments_or_names_the_one_it_lacks() -> None:
+    class Moved(Transform):
+        def __init__(self, by: float, *, keep: bool) -> None:
+            super().__init__()
+            self.by = by
+            if keep:
+                self.keep = keep
+
+        def forward(self, x, context=None):
+            return x + self.by, x.new_zeros(len(x))
+
+    assert Moved(2.0, keep=True).config() == {"by": 2.0, "keep": True}
+    with pytest.raises(
+        TypeError, match="Moved has no attribute 'keep', as its constructor has; keep the argument under"
+    ):
+        Moved(2.0, keep=False).config()

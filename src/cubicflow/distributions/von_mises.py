@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,9 +50,6 @@ class VonMises(ParametricBase):
         self.support = constraints.interval(self.low, self.high)
         self.location = nn.Parameter(torch.zeros(self.features))
         self.log_concentration = nn.Parameter(torch.zeros(self.features))
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "low": self.low, "high": self.high}
 
     def _trained(self) -> list[Tensor]:
         return [self.location, self.log_concentration]

@@ -41,9 +41,6 @@ class ActNorm(Transform):
         self._is_initialised = False
         self.register_load_state_dict_post_hook(_mirror_flag)
 
-    def config(self) -> dict[str, Any]:
-        return {"features": self.features}
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
         if not self._has_scale():

@@ -14,7 +14,7 @@ from cubicflow.nets.tracing import constant_tensor
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.network_check import check_causal, is_own
-from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_ends, check_inputs, sum_features
 
 
 class Autoregressive(Transform):
@@ -80,13 +80,13 @@ class Autoregressive(Transform):
         return settings if self.order is None else {**settings, "order": self.order}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(x, context)
+        check_inputs(self, x, context)
         x = x if self.order is None else x.index_select(1, self.before)
         z, log_slope = self._map(x, self._params(x, context), shared=self.shared)
         return self._in_column_order(z), sum_features(log_slope)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(z, context)
+        check_inputs(self, z, context)
         if self._levels is not None:
             return self._by_levels(z, context, self._levels)
         z = z if self.order is None else z.index_select(1, self.before)
@@ -129,10 +129,6 @@ class Autoregressive(Transform):
             return self._params(torch.cat([*known, torch.zeros_like(z[:, i:])], dim=1), context)[:, i]
 
         return next_params
-
-    def _check(self, x: Tensor, context: Tensor | None) -> None:
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
 
     def _in_column_order(self, z: Tensor) -> Tensor:
         return z if self.order is None else z.index_select(1, self.after)
