@@ -65,14 +65,16 @@ def number_of_lines(text: bytes) -> int:
     >>> number_of_lines(b"a\r\nb\rc")
     3
     """
-    ends = text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+    ends = text.count(b"\n")
+    if b"\r" in text:
+        ends += text.count(b"\r") - text.count(b"\r\n")
     return ends + (not text.endswith((b"\n", b"\r")) and text != b"")
 
 
 def last_line(text: bytes) -> bytes:
     """Return the last line of a text, without its end."""
-    text = text.removesuffix(b"\n").removesuffix(b"\r")
-    return text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
+    end = len(text) - text.endswith((b"\n", b"\r")) - text.endswith(b"\r\n")
+    return text[max(text.rfind(b"\n", 0, end), text.rfind(b"\r", 0, end)) + 1 : end]
 
 
 def without_comments(text: bytes, comment: bytes, delimiter: bytes) -> tuple[bytes, int]:
