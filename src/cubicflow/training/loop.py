@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.advice import Advice
-from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.progress import Progress, make_progress
@@ -23,7 +22,7 @@ from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
-from cubicflow.training.fit_checks import check_rows, check_settings, split_off
+from cubicflow.training.fit_checks import as_rows, check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.randomness import random_state_kept
