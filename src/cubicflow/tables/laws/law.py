@@ -162,13 +162,13 @@ class Law:
         if cells.intervals:
             here = slice(0, cells.intervals)
             narrow = NARROW_IF_ROUNDED if self.is_rounded else NARROW
-            ends = (each[..., here] for each in (low, high, log_width))
-            yield here, masses_of(*ends, self.params, closed=closed, narrow=narrow).to(self.log_outcomes.device)
+            a, b, log_w = (each[..., here] for each in (low, high, log_width))
+            yield here, masses_of(a, b, log_w, self.params, closed=closed, narrow=narrow).to(self.log_outcomes.device)
         if cells.points and self.params is not None:
             here = slice(cells.intervals, cells.intervals + cells.points)
-            a, b = (torch.from_numpy(np.atleast_2d(each[..., here]).T).to(self.params.device) for each in (low, high))
-            a, b = (each.expand(-1, len(self)) for each in (a, b))
-            yield here, log_slopes(a, b, self.params, closed=closed).exp()
+            ends = (torch.from_numpy(np.atleast_2d(each[..., here]).T).to(self.params.device) for each in (low, high))
+            first, last = (each.expand(-1, len(self)) for each in ends)
+            yield here, log_slopes(first, last, self.params, closed=closed).exp()
 
     def _with_fixed(self, log_weight: Floats, within: SetCells) -> Floats:
         """Return the log probabilities of sets, corrected in rows with a fixed number."""

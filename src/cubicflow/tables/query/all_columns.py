@@ -120,18 +120,17 @@ def counted(axis: Axis, y: Floats, log_weight: Floats, exact: float | None = Non
     (1.0, 4001)
     """
     means, bins, place = Means(log_weight, exact), np.arange(axis.bins + 1), axis.bin_of(y)
-    there = place >= 0
-    weights = means.shares[there]
-    sums, squares = (np.bincount(place[there], w, minlength=len(bins)) for w in (weights, weights**2))
+    there, shares = place >= 0, means.shares
+    sums, squares = (np.bincount(place[there], w[there], minlength=len(bins)) for w in (shares, shares**2))
     home = bins  # the group of each bin; bins of one group share their mass evenly
     if not axis.is_list and exact is None:
         stride = max(1, math.ceil(axis.bins / max(means.size / PER_BIN, 4.0)))
         is_sparse = np.append(sums[:-1] * means.size < 2 * PER_BIN, False)
-        home = np.where(is_sparse, bins // stride * stride + len(bins), bins)
-    found = means.of_flags(*(np.bincount(home, each, minlength=2 * len(bins)) for each in (sums, squares)))
-    width = np.bincount(home, minlength=2 * len(bins))[home]
-    quantiles = axis.quantiles(y, means.shares)
-    return Marginal(found.values[home] / width, found.errors[home] / width, means.size, quantiles)
+        home = np.where(is_sparse, bins // stride + len(bins), bins)
+    together = home[:, None] == home  # which bins share their mass
+    found, width = means.of_flags(together @ sums, together @ squares), together.sum(axis=1)
+    quantiles = axis.quantiles(y, shares)
+    return Marginal(found.values / width, found.errors / width, means.size, quantiles)
 
 
 def averaged(axis: Axis, law: Law, means: Means, quantiles: Floats) -> Marginal:
