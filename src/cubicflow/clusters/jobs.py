@@ -123,20 +123,19 @@ def score_files(
     ...     pa.parquet.read_table(f"{folder}/scores").shape, result.blocks
     ((100, 1), 2)
     """
-    _check_on_error(on_error)
+    skip = _skips(on_error)
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
-        inputs = plan_inputs(data, skip=on_error == "skip")
+        inputs = plan_inputs(data, skip=skip)
         if unknown := [name for name in keys if name not in inputs.schema.names]:
             raise TableError(unknown_name(shown(data), "column", unknown[0], inputs.schema.names))
-        options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
-        options |= {"unseen": unseen, "on_error": on_error}
+        scoring: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
         folder = JobFolder(output)
-        skip = on_error == "skip"
-        task = ScoreTask(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
+        task = ScoreTask(model, inputs, scoring, skip, folder, tuple(keys))
         # Score no rows: this raises for columns that differ from the fitted table and for unknown options, before
         # anything is written.
-        list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
+        list(model.score_table(inputs.empty(), **scoring))
+        options = {"keys": list(keys), **scoring, "on_error": on_error}
         job = _described(task, inputs.rows, block_rows, options, inputs)
         return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
@@ -184,9 +183,10 @@ def sample_files(
         if seed is None:
             seed = _noted_seed(folder) if resume else None
         seed = fresh_seed() if seed is None else seed
-        task = SampleTask(model, folder, seed, given, temperature, complete, tuple(constraints))
-        options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
-        task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
+        options: dict[str, Any] = {"given": given, "temperature": temperature}
+        options |= {"complete": complete, "constraints": list(constraints)}
+        model.sample(0, **options)  # raises for conditions and options that cannot be drawn, before anything is written
+        task = SampleTask(model, folder, seed, options)
         job = {**_described(task, number, block_rows, options), "seed": seed}
         return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
@@ -225,11 +225,12 @@ def evaluate_files(
     >>> found.scored.whole.model.rows, found.is_source
     (100, True)
     """
-    _check_on_error(on_error)
+    skip = _skips(on_error)
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
-        inputs = plan_inputs(data, skip=on_error == "skip")
-        task = EvaluateTask(model, inputs, missing, unseen, on_error == "skip")
+        inputs = plan_inputs(data, skip=skip)
+        scoring = {"missing": missing, "unseen": unseen, "weights": True, "independent": True}
+        task = EvaluateTask(model, inputs, scoring, skip)
         outcomes = _outcomes(run_blocks, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
@@ -238,9 +239,10 @@ def evaluate_files(
         return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 
-def _check_on_error(on_error: str) -> None:
+def _skips(on_error: str) -> bool:
     if on_error not in ON_ERROR:
         raise TableError(f"on_error must be stop or skip, got {on_error!r}")
+    return on_error == "skip"
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:
