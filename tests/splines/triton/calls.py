@@ -12,7 +12,7 @@ from cubicflow import splines
 from ..cases import CASES
 
 # The families that have a Triton kernel. The names of cubics are the names of their slopes.
-FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
+FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.kernel is not None}
 
 
 # A number of bins that kernels read in chunks, with one bin in the last chunk. A test that uses it needs the fixture
