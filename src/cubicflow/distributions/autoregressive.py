@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given, config_of, positive
+from cubicflow.arguments import check_context_given, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets import CausalGRU
 
@@ -60,9 +60,6 @@ class AutoregressiveMixture(Base):
             raise ValueError(f"this base needs a network with out_features={out_features}, got one with {found}")
         self.network = network
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "components", "network", "context_features")
-
     def log_prob(self, z: Tensor, temperature: float = 1.0, context: Tensor | None = None) -> Tensor:
         self._check(z, temperature)
         check_context_given(self, context, self.context_features)
@@ -72,11 +69,7 @@ class AutoregressiveMixture(Base):
         return torch.logsumexp(log_weights - u.square() / 2 - log_scales - LOG_SQRT_2PI, dim=-1).sum(-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         check_context_given(self, context, self.context_features)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,9 +40,6 @@ class ByColumn(Base):
         names = [StandardNormal.noise if domain == "real" else Uniform.noise for domain in self.domains]
         self.noise = f"by column: {', '.join(names)}"
         self.real = nn.Buffer(torch.tensor([domain == "real" for domain in self.domains]))
-
-    def config(self) -> dict[str, Any]:
-        return {"domains": self.domains}
 
     def log_prob(self, z: Tensor, temperature: float = 1.0) -> Tensor:
         self._check(z, temperature)

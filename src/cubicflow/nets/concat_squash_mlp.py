@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given, config_of, positive
+from cubicflow.arguments import arguments_of, check_context_given, positive
 
 # An activation, and its slope given its input and its output. Both have derivatives of any order.
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -69,8 +69,7 @@ class ConcatSquashMLP(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        return {**sizes, **config_of(self, "activation", "identity_start")}
+        return arguments_of(self)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the outputs for values and times, (N, in_features), and contexts, (N, C)."""

@@ -38,12 +38,7 @@ class MaskedResidualMLP(ResidualNet):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        adjacency: Sequence[Sequence[bool]] | None = None,
-        **settings: Any,
+        self, in_features: int, out_features: int, *, adjacency: Sequence[Sequence[bool]] | None = None, **settings: Any
     ) -> None:
         self.adjacency = None if adjacency is None else [[bool(entry) for entry in row] for row in adjacency]
         self.levels = None if self.adjacency is None else levels_of(self.adjacency, in_features)

@@ -13,7 +13,7 @@ from cubicflow.nets import ConcatSquashMLP
 from cubicflow.nets.rng import current_generator
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.solvers import DORMAND_PRINCE, RK4, Field, find_steps, step
-from cubicflow.transforms.transform import Transform, check_context, check_features
+from cubicflow.transforms.transform import Transform, check_inputs
 
 SOLVERS = ("dopri5", "rk4")
 TRACES = ("exact", "hutchinson")
@@ -82,10 +82,6 @@ class Continuous(Transform):
         self.rtol, self.atol = number("rtol", rtol, above=0), number("atol", atol, above=0)
         self.network = make_network(network, features + 1, features, context_features)
 
-    def config(self) -> dict[str, Any]:
-        settings = config_of(self, "features", "network", "context_features", "trace", "solver", "steps")
-        return {**settings, **config_of(self, "rtol", "atol", "max_steps", "adjoint")}
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._solution(x, context, 0.0, 1.0)
 
@@ -93,8 +89,7 @@ class Continuous(Transform):
         return self._solution(z, context, 1.0, 0.0)
 
     def _solution(self, x: Tensor, context: Tensor | None, start: float, end: float) -> tuple[Tensor, Tensor]:
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
+        check_inputs(self, x, context)
         field = self._field(x, context)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         y = torch.cat([wide, torch.zeros_like(wide[:, :1])], dim=1)  # values and log_det, (N, D + 1)

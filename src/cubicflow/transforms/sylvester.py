@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.implicit import triangular_inverse
@@ -82,9 +80,6 @@ class Sylvester(Transform):
         self.b = nn.Parameter(torch.zeros(self.rank))
         vectors = normal_start((self.num_reflections, features), seed, self.b)
         self.vectors = None if form == "triangular" else nn.Parameter(vectors)
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "form", "rank", "num_reflections", "reverse", "seed")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
