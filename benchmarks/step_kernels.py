@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import cubicflow as cf
@@ -50,7 +49,7 @@ def kernels(step: Any, device: str) -> tuple[Counter[str], Counter[str]]:
             torch.cuda.synchronize()
     counts, times = Counter[str](), Counter[str]()
     for event in profiled.events() or []:
-        if (event.device_type == DeviceType.CUDA) == (device == "cuda"):
+        if (event.device_type.name == "CUDA") == (device == "cuda"):
             counts[event.name] += 1
             times[event.name] += event.time_range.elapsed_us()
     return counts, times
