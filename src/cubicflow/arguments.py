@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable
 from inspect import Parameter, signature
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
@@ -57,6 +58,22 @@ def number(
         within = f", {' and '.join(bounds)}" if bounds else ""
         raise ValueError(f"{name} must be a finite number{within}, got {value!r}")
     return found
+
+
+def one_of(name: str, value: T, choices: Iterable[T]) -> T:
+    """Return ``value``; raise ValueError unless it is one of the choices.
+
+    >>> one_of("solver", "euler", ["dopri5", "rk4"])
+    Traceback (most recent call last):
+    ...
+    ValueError: solver must be 'dopri5' or 'rk4', got 'euler'
+    """
+    known = list(choices)
+    if value not in known:
+        texts = list(map(repr, known))
+        allowed = " or ".join(texts) if len(texts) < 3 else f"one of {', '.join(texts)}"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return value
 
 
 def permutation(name: str, order: Iterable[int], size: int) -> list[int]:

@@ -235,7 +235,7 @@ def evaluate_files(
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
-            sums.join(outcome.sums)
+            sums += outcome.sums
         return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 

@@ -188,5 +188,6 @@ class EvaluateTask(RowsTask):
         rows, skipped, positions = self.read(block)
         sums = ScoreSums()
         for at, scores in self.scores(block, rows, skipped, positions):
-            sums.add(scores, self.model.split.parts_of(at + block.first))  # by the row's number in the whole table
+            parts = self.model.split.parts_of(at + block.first)  # by the row's number in the whole table
+            sums += ScoreSums.of(scores, parts)
         return Outcome(block.number, block.rows, dict(sums.unseen), skipped, sums=sums)

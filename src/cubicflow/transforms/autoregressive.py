@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
+from cubicflow.nets.masked_residual_mlp import start_decoding
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
@@ -90,8 +91,7 @@ class Autoregressive(Transform):
         if self._levels is not None:
             return self._by_levels(z, context, self._levels)
         z = z if self.order is None else z.index_select(1, self.before)
-        start_decoding = getattr(self.network, "start_decoding", None)
-        next_params = self._one_pass_each(z, context) if start_decoding is None else start_decoding(z.shape[0], context)
+        next_params = start_decoding(self.network, z, context)
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
@@ -117,18 +117,6 @@ class Autoregressive(Transform):
                 for whole, part in zip((x, log_slope), parts, strict=True)
             )
         return x, sum_features(log_slope)
-
-    def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
-        """Return the function of ``start_decoding`` for a network that has none: one full pass for each feature."""
-        known: list[Tensor] = []
-
-        def next_params(before: Tensor | None) -> Tensor:
-            known.extend([] if before is None else [before[:, None]])
-            i = len(known)
-            # Features from i on are unknown and set to 0. The network's outputs for feature i do not depend on them.
-            return self._params(torch.cat([*known, torch.zeros_like(z[:, i:])], dim=1), context)[:, i]
-
-        return next_params
 
     def _in_column_order(self, z: Tensor) -> Tensor:
         return z if self.order is None else z.index_select(1, self.after)

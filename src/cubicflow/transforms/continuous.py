@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cubicflow.arguments import config_of, number, positive
+from cubicflow.arguments import config_of, number, one_of, positive
 from cubicflow.nets import ConcatSquashMLP
 from cubicflow.nets.rng import current_generator
 from cubicflow.transforms.coupling import NetworkFactory, make_network
@@ -73,10 +73,8 @@ class Continuous(Transform):
         super().__init__()
         self.features = positive("features", features)
         self.context_features = context_features
-        for name, value, known in (("trace", trace, TRACES), ("solver", solver, SOLVERS)):
-            if value not in known:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-        self.trace, self.solver, self.adjoint = trace, solver, adjoint
+        self.trace, self.solver = one_of("trace", trace, TRACES), one_of("solver", solver, SOLVERS)
+        self.adjoint = adjoint
         self.exact = trace == "exact"
         self.steps, self.max_steps = positive("steps", steps), positive("max_steps", max_steps)
         self.rtol, self.atol = number("rtol", rtol, above=0), number("atol", atol, above=0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cubicflow import splines
-from cubicflow.arguments import positive
+from cubicflow.arguments import one_of, positive
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
@@ -72,9 +72,7 @@ class ElementMap:
     _parts: ClassVar[list[tuple[ElementMap, list[int]]]]  # with a domain for each column: a map and its columns
 
     def __post_init__(self) -> None:
-        families = [*family_names(), *PLAIN_MAPS, *SIGMOIDAL_MAPS]
-        if self.family not in families:
-            raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
+        one_of("family", self.family, [*family_names(), *PLAIN_MAPS, *SIGMOIDAL_MAPS])
         slopes = None if (self.family, None) in FAMILIES else self.slopes
         floors = {"min_bin_width": self.min_bin_width, "min_bin_height": self.min_bin_height}
         given = {name: floor for name, floor in floors.items() if floor is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import positive
+from cubicflow.arguments import one_of, positive
 from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.implicit import triangular_inverse
@@ -61,9 +61,7 @@ class Sylvester(Transform):
     ) -> None:
         super().__init__()
         self.features = positive("features", features)
-        self.form, self.reverse, self.seed = form, reverse, seed
-        if form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
+        self.form, self.reverse, self.seed = one_of("form", form, FORMS), reverse, seed
         self.rank = positive("rank", features if rank is None else rank)
         if self.rank > features or (self.rank < features and form != "orthogonal"):
             raise ValueError(
