@@ -162,7 +162,7 @@ class OpenedRun:
         rows, name = self.reference
         is_text = name == "training rows" and self.table is not None and self.table.is_text
         batches = self.subject.fitted.score_batches(in_memory(rows, name, is_text=is_text))
-        scores = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
+        scores: Floats = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
         return scores[np.isfinite(scores)]
 
     @Once
