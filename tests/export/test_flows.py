@@ -21,8 +21,7 @@ import cubicflow as cf
 from cubicflow.export import export_model
 from cubicflow.export.exporting import about_graph
 from cubicflow.export.files import onnx_bytes, program_bytes
-from cubicflow.export.frozen import frozen
-from cubicflow.export.graphs import graph_of
+from cubicflow.export.graphs import frozen, graph_of
 from cubicflow.export.tracing import traced
 from cubicflow.training import fit
 from cubicflow.transforms import LULinear

@@ -10,10 +10,9 @@ from cubicflow.explore import overview
 from cubicflow.explore.cached_overview import CachedOverview, signature
 from cubicflow.explore.flow_layers import layers_answer
 from cubicflow.explore.framed import framed
-from cubicflow.explore.messages import RefusedError, one_line
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.pictures import images, path
-from cubicflow.explore.questions import Question
+from cubicflow.explore.questions import Question, RefusedError, one_line
 from cubicflow.explore.row_scores import score_rows
 from cubicflow.explore.samples import sample, sample_csv
 from cubicflow.explore.threads import Worker

@@ -31,11 +31,7 @@ MARGIN = 0.05  # of the picture around all other points
 
 def layers_answer(run: OpenedRun) -> bytes:
     """Return the splines of the layers, and the positions of points after every layer."""
-    if run.kind == "images":
-        return framed({"kind": "images", "layers": [], "steps": []})
-    if run.kind != "columns":
-        return _flow_answer(run)
-    return _conditional_splines(run.subject)
+    return _conditional_splines(run.subject) if run.kind == "columns" else _flow_answer(run)
 
 
 @torch.no_grad()

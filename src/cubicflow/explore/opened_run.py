@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cubicflow.advice import message_of
 from cubicflow.data.plane import even_points
 from cubicflow.explore.cached_overview import signature
-from cubicflow.explore.messages import without_paths
+from cubicflow.explore.questions import without_paths
 from cubicflow.explore.subject import Subject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
