@@ -19,8 +19,7 @@ from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plan
 from cubicflow.progress import clock, make_progress
 from cubicflow.tables.read.built_in import BUILT_IN
 from cubicflow.training import fit
-from cubicflow.training.metrics_file import read_metrics
-from cubicflow.training.run_folder import RunFolder
+from cubicflow.training.run_folder import RunFolder, read_metrics
 
 POINTS = 1_000_000
 TEST_POINTS = 50_000

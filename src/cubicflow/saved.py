@@ -65,7 +65,9 @@ def _checked(hint: Any, value: Any, where: str, exact: bool) -> Any:
     """Return a value of the type that the annotation names; raise SavedValueError for any other value."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        found = _checked(arguments[0], value, where, exact)
+        # the bounds of a whole number take the place of those that every whole number has
+        is_whole = arguments[0] is int and type(value) is int
+        found = value if is_whole else _checked(arguments[0], value, where, exact)
         if all(least <= found <= most for least, most in arguments[1:]):
             return found
     elif origin in (Union, UnionType):

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from cubicflow.clusters import TableSampler, TableScorer, block_table
 from cubicflow.clusters.blocks import Block, block_seed, blocks_of
 from cubicflow.clusters.inputs import plan_inputs, read_segment
-from cubicflow.clusters.stores import files_of, find_files, opened, write_whole
+from cubicflow.clusters.stores import files_of, find_files, opened
 from cubicflow.tables.table_error import TableError
 
 from .lake import PER_FILE, Scene
@@ -76,7 +76,7 @@ def test_patterns_match_the_files_that_a_shell_matches(tmp_path: Path, monkeypat
 def test_a_file_in_a_store_is_whole_under_its_name() -> None:
     """In fsspec's memory store a rename is a copy and a removal, as in an object store."""
     pytest.importorskip("fsspec")
-    write_whole("memory://shelf/part", b"12345")
+    files_of("memory://shelf").write("part", b"12345")
     store, path = opened("memory://shelf/part")
     with store.open_input_file(path) as file:
         assert file.read() == b"12345"

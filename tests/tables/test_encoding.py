@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from tests.helpers.table_parts import load_parts
 
 import cubicflow as cf
+from cubicflow import saved
 from cubicflow.data.rows import Order
 from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
-from cubicflow.tables.maps import Histogram, Map, Scaled, histogram_of_codes, map_from_json
+from cubicflow.tables.maps import Histogram, Map, Scaled, histogram_of_codes
 from cubicflow.tables.model.flow import FlowEncoder, column_densities, log_likelihood, offsets
 from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
@@ -116,7 +117,7 @@ def test_the_slope_of_a_map_is_its_derivative(map: Map, y: np.ndarray) -> None:
     np.testing.assert_allclose(np.exp(log_slope), difference, rtol=2e-6)
     # The error of y is the rounding error of z divided by the slope.
     np.testing.assert_allclose(map.inverse(z), y, rtol=1e-9, atol=(3e-15 * np.abs(z) / np.exp(log_slope)).max())
-    assert map_from_json(map.to_json()) == map
+    assert saved.from_json(type(map), map.to_json(), exact=True) == map
 
 
 @given(st.lists(st.integers(-50, 3000), min_size=1, max_size=400), st.booleans(), st.booleans(), st.integers(1, 8))

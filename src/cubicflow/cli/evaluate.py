@@ -9,6 +9,7 @@ import typer
 
 from cubicflow.cli import shared
 from cubicflow.cli.terminal import say
+from cubicflow.files import write_atomically
 
 
 def evaluate(
@@ -52,7 +53,7 @@ def evaluate(
         is_source = fitted.is_source(table)
     else:
         from cubicflow.clusters import evaluate_files
-        from cubicflow.clusters.job_folder import write_skipped
+        from cubicflow.clusters.job_folder import skipped_lines
 
         shared.refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
         fitted = FittedTable.load(run, "cpu")
@@ -60,7 +61,7 @@ def evaluate(
         options["progress"] = True
         scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
         if result.skipped and skipped is not None:
-            write_skipped(skipped, result.skipped)
+            write_atomically(Path(skipped), skipped_lines(result.skipped))
         shared.say_job(result, skipped)
     whole = scored.whole.model
     if not whole.rows:

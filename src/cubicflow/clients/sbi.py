@@ -292,7 +292,7 @@ class Embedding(nn.Module):
         return (condition - self.mean) / self.std
 
     def forward(self, condition: Tensor) -> Tensor:
-        embedded = self.net(self.standardise(condition))
+        embedded: Tensor = self.net(self.standardise(condition))
         return embedded.flatten(1) if embedded.ndim > 1 else embedded[:, None]
 
 

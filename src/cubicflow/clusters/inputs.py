@@ -5,12 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from cubicflow.clusters.blocks import Block, Skipped
 from cubicflow.clusters.stores import Stamp, find_files, is_local, opened, readable_errors, shown, stamp
@@ -39,11 +41,12 @@ class InputFile(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """The rows of a block that are in one file, counted from 0 in that file."""
+    """The rows of a block that are in one file, counted from 0 in that file, and the row number of the first one."""
 
     file: InputFile
     first: int
     last: int
+    start: int
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,13 @@ class Inputs:
             start = self._starts[number]
             first, last = max(block.first - start, 0), min(block.last - start, self.files[number].rows)
             if first < last:
-                yield Segment(self.files[number], first, last)
+                yield Segment(self.files[number], first, last, start + first)
             number += 1
+
+    def row_name(self, row: int) -> tuple[str, int]:
+        """Return the file of a row, and the row's number in that file, counted from 1."""
+        number = bisect_right(self._starts, row) - 1
+        return shown(self.files[number].place), row - self._starts[number] + 1
 
     def fingerprint(self) -> str | None:
         """Return the same value as :meth:`~cubicflow.tables.Table.fingerprint` of a table in these files.
@@ -105,21 +113,18 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
     files: list[InputFile] = []
     skipped: list[Skipped] = []
     schema: pa.Schema | None = None
-    for file, found in zip(places, looked, strict=True):
-        problem = found if isinstance(found, TableError) else None
+    for one, found in zip(places, looked, strict=True):
         if not isinstance(found, TableError):
-            own, rows, stamped = found
-            if schema is None:
+            file, own = found
+            if schema is None or own.equals(schema):
                 schema = own
-            if own.equals(schema):
-                files.append(InputFile(file, rows, stamped))
+                files.append(file)
                 continue
-            how = parquet_files.difference(shown(files[0].place), schema, shown(file), own)
-            problem = TableError(f"{shown(place)}: the files are not parts of one table: {how}")
-        assert problem is not None  # noqa: S101 - for the type checker
+            how = parquet_files.difference(shown(files[0].place), schema, shown(one), own)
+            found = TableError(f"{shown(place)}: the files are not parts of one table: {how}")
         if not skip:
-            raise problem
-        skipped.append(Skipped(shown(file), None, None, problem.advice.message))
+            raise found
+        skipped.append(Skipped(shown(one), None, None, found.advice.message))
     if schema is None:
         raise TableError(
             f"{shown(place)}: none of the {len(places)} files can be used; the first error: {skipped[0].reason}"
@@ -128,17 +133,23 @@ def plan_inputs(place: str, *, skip: bool = False) -> Inputs:
     return Inputs(tuple(files), schema, tuple(skipped))
 
 
-def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
-    """Return the schema, the number of rows and the stamp of a file, or the error of a file that cannot be read."""
+@contextmanager
+def _opened(place: str) -> Iterator[parquet.ParquetFile]:
+    store, path = opened(place)
+    with (
+        readable_errors(place),
+        store.open_input_file(path) as stream,
+        parquet_files.opened(stream, shown(place), TableError) as file,
+    ):
+        yield file
+
+
+def _look(place: str) -> tuple[InputFile, pa.Schema] | TableError:
+    """Return a file and its schema, or the error of a file that cannot be read."""
     try:
         stamped = stamp(place)
-        store, path = opened(place)
-        with (
-            readable_errors(place),
-            store.open_input_file(path) as stream,
-            parquet_files.opened(stream, shown(place), TableError) as file,
-        ):
-            return without_views(file.schema_arrow), file.metadata.num_rows, stamped
+        with _opened(place) as file:
+            return InputFile(place, file.metadata.num_rows, stamped), without_views(file.schema_arrow)
     except TableError as error:
         return error
 
@@ -146,16 +157,11 @@ def _look(place: str) -> tuple[pa.Schema, int, Stamp] | TableError:
 def read_segment(segment: Segment, columns: Sequence[str]) -> pa.Table:
     """Return some columns of a segment's rows."""
     place, stamped = segment.file.place, segment.file.stamp
-    store, path = opened(place)
     if stamp(place) != stamped:
         raise changed(shown(place))
     batches: list[pa.RecordBatch] = []
-    with (
-        readable_errors(place),
-        store.open_input_file(path) as stream,
-        parquet_files.opened(stream, shown(place), TableError) as file,
-    ):
-        unpacked = 0
+    unpacked = 0
+    with _opened(place) as file:
         for batch in parquet_files.rows_between(file, columns, READ_ROWS, segment.first, segment.last):
             unpacked += batch.nbytes
             check_unpacked(shown(place), stamped.size, unpacked)

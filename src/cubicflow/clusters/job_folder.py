@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from cubicflow.clusters.blocks import Block, Outcome, Skipped, blocks_of
-from cubicflow.clusters.stores import below, files_of, is_local, opened, readable_errors, shown, write_whole
+from cubicflow.clusters.stores import below, files_of, is_local, opened, readable_errors, shown
 from cubicflow.owned_folder import OwnedFolder
 from cubicflow.tables import TableError
 
@@ -202,8 +202,3 @@ class JobFolder(OwnedFolder):
 def skipped_lines(skipped: Sequence[Skipped]) -> bytes:
     """Return one line of JSON for each skipped file or range of rows."""
     return "".join(f"{json.dumps(asdict(each))}\n" for each in skipped).encode()
-
-
-def write_skipped(place: str, skipped: Sequence[Skipped]) -> None:
-    """Write the skipped files and rows of a job to a file."""
-    write_whole(place, skipped_lines(skipped))

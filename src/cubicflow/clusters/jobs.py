@@ -123,16 +123,15 @@ def score_files(
     ...     pa.parquet.read_table(f"{folder}/scores").shape, result.blocks
     ((100, 1), 2)
     """
-    _check_on_error(on_error)
+    skip = _skips(on_error)
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
-        inputs = plan_inputs(data, skip=on_error == "skip")
+        inputs = plan_inputs(data, skip=skip)
         if unknown := [name for name in keys if name not in inputs.schema.names]:
             raise TableError(unknown_name(shown(data), "column", unknown[0], inputs.schema.names))
         options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
         options |= {"unseen": unseen, "on_error": on_error}
         folder = JobFolder(output)
-        skip = on_error == "skip"
         task = ScoreTask(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
         # Score no rows: this raises for columns that differ from the fitted table and for unknown options, before
         # anything is written.
@@ -225,11 +224,11 @@ def evaluate_files(
     >>> found.scored.whole.model.rows, found.is_source
     (100, True)
     """
-    _check_on_error(on_error)
+    skip = _skips(on_error)
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
-        inputs = plan_inputs(data, skip=on_error == "skip")
-        task = EvaluateTask(model, inputs, missing, unseen, on_error == "skip")
+        inputs = plan_inputs(data, skip=skip)
+        task = EvaluateTask(model, inputs, missing, unseen, skip)
         outcomes = _outcomes(run_blocks, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
@@ -238,9 +237,10 @@ def evaluate_files(
         return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 
-def _check_on_error(on_error: str) -> None:
+def _skips(on_error: str) -> bool:
     if on_error not in ON_ERROR:
         raise TableError(f"on_error must be stop or skip, got {on_error!r}")
+    return on_error == "skip"
 
 
 def _model(run: str | Path | FittedTable) -> FittedTable:

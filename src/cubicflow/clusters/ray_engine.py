@@ -41,25 +41,23 @@ class BlockWorker:
 @contextmanager
 def on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[RunBlocks]:
     """Connect to a Ray cluster, or start one on this machine until the context ends."""
-    # Ray reports dead workers on standard output, which is for the results of a command.
-    with redirect_stdout(sys.stderr):
-        yield from _on_ray(workers, address, device)
-
-
-def _on_ray(workers: int | None, address: str | None, device: str | None) -> Iterator[RunBlocks]:
     ray = need("ray", "the engine ray")
+    begun = not ray.is_initialized()
+    if begun and address is None:
+        address = os.environ.get("RAY_ADDRESS")
     if address is not None:
         _check_answers(address)
-    begun = not ray.is_initialized()
-    if begun:
-        _connect(ray, address, workers)
-    gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
-    try:
-        placed = "cuda" if gpus else checked_device(device)
-        yield lambda task, blocks: _outcomes(ray, task, blocks, workers, gpus, placed)
-    finally:
+    # Ray reports dead workers on standard output, which is for the results of a command.
+    with redirect_stdout(sys.stderr):
         if begun:
-            ray.shutdown()
+            _connect(ray, address, workers)
+        gpus = int(ray.cluster_resources().get("GPU", 0)) if device is None or device.startswith("cuda") else 0
+        try:
+            placed = "cuda" if gpus else checked_device(device)
+            yield lambda task, blocks: _outcomes(ray, task, blocks, workers, gpus, placed)
+        finally:
+            if begun:
+                ray.shutdown()
 
 
 @contextmanager
@@ -79,9 +77,6 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     # Silence Ray's messages about usage statistics and its backend: they would mix with the job's output.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if address is None and "RAY_ADDRESS" in os.environ:
-        address = os.environ["RAY_ADDRESS"]
-        _check_answers(address)
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,7 +20,7 @@ from fsspec.utils import glob_translate  # torch requires fsspec
 from pyarrow import fs
 
 from cubicflow.extras import install
-from cubicflow.files import NotPlainError, temporary_name, write_atomically
+from cubicflow.files import NotPlainError, temporary_name
 from cubicflow.owned_folder import Files, LocalFiles
 from cubicflow.tables import TableError
 from cubicflow.tables.read import URL, URL_AS_PATH, file_system, without_secrets
@@ -124,24 +124,32 @@ def find_files(place: str) -> list[str]:
     ...     [Path(file).name for file in find_files(f"{folder}/*.parquet")]
     ['a.parquet', 'b.parquet']
     """
-    address, mark, query = place.partition("?") if URL.fullmatch(place) else (place, "", "")
+    address, query = _split(place)
     if _is_web(address):
         return _checked([place])  # a web server does not list its files
-    folder, pattern = _cut(address)
+    parts = address.split("/")
+    first = next((i for i, part in enumerate(parts) if not MAGIC.isdisjoint(part)), len(parts))
+    pattern = "/".join(parts[first:])
+    folder = "/".join(parts[:first]) or ("/" if address.startswith("/") else "")
     with readable_errors(place):
-        store, root = opened(f"{folder}{mark}{query}" if folder else ".")
-        found = None if pattern else store.get_file_info(root)
-        if found is not None and found.type == fs.FileType.File:
+        store, root = opened(f"{folder}{query}" if folder else ".")
+        kind = fs.FileType.Directory if pattern else store.get_file_info(root).type
+        if kind == fs.FileType.File:
             return _checked([place])
-        if found is not None and found.type == fs.FileType.NotFound:
+        if kind == fs.FileType.NotFound:
             raise FileNotFoundError
-        names = _names_below(store, root, pattern or "**")
-    if not pattern:
-        names = [name for name in names if name.lower().endswith(ENDINGS)]
-    files = [f"{folder.rstrip('/')}/{name}{mark}{query}" if folder else name for name in names]
-    if not files:
+        is_deep = not pattern or "/" in pattern or pattern == "**"
+        found = store.get_file_info(fs.FileSelector(root, recursive=is_deep, allow_not_found=True))
+    names = [info.path.removeprefix(root).lstrip("/") for info in found if info.type != fs.FileType.Directory]
+    matches = re.compile(glob_translate(pattern or "**")).match
+    chosen = [
+        name
+        for name in names
+        if matches(name) and not HIDDEN.search(name) and (pattern or name.lower().endswith(ENDINGS))
+    ]
+    if not chosen:
         raise TableError(f"{shown(place)}: there is no Parquet file; check the name, and put a pattern in quotes")
-    return _checked(files)
+    return _checked([below(f"{folder}{query}", name) for name in sorted(chosen, key=lambda name: name.split("/"))])
 
 
 def _is_web(place: str) -> bool:
@@ -158,22 +166,12 @@ def _checked(files: list[str]) -> list[str]:
     return files
 
 
-def _cut(address: str) -> tuple[str, str]:
-    """Split an address into a folder and a pattern. The pattern starts at the first wildcard part, or is empty."""
-    parts = address.split("/")
-    first = next((i for i, part in enumerate(parts) if not MAGIC.isdisjoint(part)), len(parts))
-    return "/".join(parts[:first]) or ("/" if address.startswith("/") else ""), "/".join(parts[first:])
-
-
-def _names_below(store: Any, root: str, pattern: str) -> list[str]:
-    """Return the sorted names of files below a folder that match a pattern."""
-    matches = re.compile(glob_translate(pattern)).match
-    is_deep = "/" in pattern or pattern == "**"
-    found = store.get_file_info(fs.FileSelector(root, recursive=is_deep, allow_not_found=True))
-    names = [info.path.removeprefix(root).lstrip("/") for info in found if info.type != fs.FileType.Directory]
-    return sorted(
-        (name for name in names if matches(name) and not HIDDEN.search(name)), key=lambda name: name.split("/")
-    )
+def _split(place: str) -> tuple[str, str]:
+    """Split a URL into its address and its query, which may be empty. A path has no query."""
+    if not URL.fullmatch(place):
+        return place, ""
+    address, mark, query = place.partition("?")
+    return address, mark + query
 
 
 # --- the files of one folder ---
@@ -187,20 +185,8 @@ def below(folder: str, name: str) -> str:
     """
     if not URL.fullmatch(folder):
         return str(Path(folder, name))
-    address, mark, query = folder.partition("?")
-    return f"{address.rstrip('/')}/{name}{mark}{query}"
-
-
-def write_whole(place: str, content: bytes) -> None:
-    """Write a file atomically."""
-    if _is_web(place):
-        raise TableError(f"{shown(place)}: a web server takes no files; give a folder or an object store")
-    store, path = opened(place)
-    with readable_errors(place):
-        if is_local(place):
-            write_atomically(Path(path), content)
-        else:
-            upload(store, path, content)
+    address, query = _split(folder)
+    return f"{address.rstrip('/')}/{name}{query}"
 
 
 def upload(store: Any, path: str, content: bytes) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -24,9 +24,8 @@ from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
 from cubicflow.tables import SCORE_COLUMN, FittedTable, Scores, TableError
 from cubicflow.tables.query import Given
-from cubicflow.tables.read import Table, in_memory
+from cubicflow.tables.read import in_memory
 from cubicflow.tables.run import ScoreSums
-from cubicflow.weights import Floats
 
 Positions = NDArray[np.int64]
 ROW_ONE = re.compile(r"\brow 1\b")  # the row number in an error message about a batch of one row
@@ -98,64 +97,49 @@ class RowsTask(Task):
 
     def read(self, block: Block) -> tuple[pa.Table, list[Skipped], Positions]:
         """Return the readable rows of a block, the skipped rows, and the positions (N,) of the readable rows."""
-        read: list[pa.Table] = []
+        columns = self.columns()
+        read = [self.inputs.schema.empty_table().select(columns)]
         skipped: list[Skipped] = []
-        positions = []
-        start = 0
+        readable = np.ones(block.rows, dtype=bool)
         for segment in self.inputs.segments(block):
-            rows = segment.last - segment.first
             try:
-                read.append(read_segment(segment, self.columns()))
-                positions.append(np.arange(start, start + rows))
+                read.append(read_segment(segment, columns))
             except TableError as error:
                 if not self.skip:
                     raise
+                readable[segment.start - block.first :][: segment.last - segment.first] = False
                 file = shown(segment.file.place)
                 reason = error.advice.message.removeprefix(f"{file}: ")
                 skipped.append(Skipped(file, segment.first + 1, segment.last, reason))
-            start += rows
-        empty = self.inputs.schema.empty_table().select(self.columns())
-        return (
-            pa.concat_tables([empty, *read]).combine_chunks(),
-            skipped,
-            np.concatenate([np.empty(0, np.int64), *positions]),
-        )
+        return pa.concat_tables(read).combine_chunks(), skipped, readable.nonzero()[0]
 
-    def row_name(self, block: Block, position: int) -> tuple[str, int]:
-        """Return the file of a row of the block, and the row's number in that file, counted from 1."""
-        for segment in self.inputs.segments(block):
-            if position < segment.last - segment.first:
-                return shown(segment.file.place), segment.first + position + 1
-            position -= segment.last - segment.first
-        raise IndexError(f"the row lies beyond the end of block {block.number}")
+    def scores(
+        self, block: Block, rows: pa.Table, skipped: list[Skipped], positions: Positions, **how: bool
+    ) -> Iterator[tuple[Positions, Scores]]:
+        """Yield the scores of what :meth:`read` returned, and the position of each score in the block.
 
-    def usable(self, block: Block, rows: pa.Table, positions: Positions, skipped: list[Skipped], scored: Any) -> Any:
-        """Return pairs of positions and ``scored(rows)``, leaving out bad rows, which are found by bisection.
-
-        If ``scored`` raises TableError for all rows, both halves are tried, and so on down to single rows. A bad row is
-        appended to ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
+        If the rows raise TableError, both halves are tried, and so on down to single rows. A bad row is appended to
+        ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
         """
         try:
-            return [(positions, scored(in_memory(rows, "the rows")))]
+            table = in_memory(rows, "the rows")
+            found = list(self.model.score_table(table, self.missing, unseen=self.unseen, **how))
         except TableError as error:
             if len(rows) > 1:
                 middle = len(rows) // 2
-                halves = (slice(0, middle), slice(middle, len(rows)))
-                return [
-                    pair
-                    for half in halves
-                    for pair in self.usable(
-                        block, rows.slice(half.start, half.stop - half.start), positions[half], skipped, scored
-                    )
-                ]
+                for half in (slice(middle), slice(middle, None)):
+                    yield from self.scores(block, rows[half], skipped, positions[half], **how)
+                return
             if not len(rows):
                 raise
-            file, number = self.row_name(block, int(positions[0]))
+            file, number = self.inputs.row_name(block.first + int(positions[0]))
             reason = ROW_ONE.sub("it", error.advice.message.removeprefix("the rows: "), count=1)
             if not self.skip:
                 raise TableError(f"{file}, row {number:,}: {reason}", **error.advice.arguments) from None
             skipped.append(Skipped(file, number, number, reason))
-            return []
+            return
+        for scores in found:
+            yield positions[scores.numbers], scores
 
 
 @dataclass
@@ -172,24 +156,14 @@ class ScoreTask(RowsTask):
 
     def do(self, block: Block) -> Outcome:
         rows, skipped, positions = self.read(block)
-        unseen: Counter[str] = Counter()
-
-        def scored(table: Table) -> Floats:
-            counts: Counter[str] = Counter()
-            how: dict[str, Any] = {"observed_only": self.observed_only, "unseen": self.unseen, "counts": counts}
-            batches = self.model.score_batches(table, self.missing, **how)
-            found = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
-            unseen.update(counts)
-            return found
-
-        values = np.full(block.rows, np.nan)
-        for at, found in self.usable(block, rows, positions, skipped, scored):
-            values[at] = found
-        scores = pa.table({SCORE_COLUMN: pa.array(values, from_pandas=True)})
-        for i, name in enumerate(self.keys):
-            scores = scores.add_column(i, name, _spread(rows.column(name), positions, block.rows))
+        unseen, values = Counter[str](), np.full(block.rows, np.nan)
+        for at, scores in self.scores(block, rows, skipped, positions, observed_only=self.observed_only):
+            values[at] = scores.log_likelihood
+            unseen.update(scores.unseen)
+        columns = [_spread(rows.column(name), positions, block.rows) for name in self.keys]
+        part = pa.table([*columns, pa.array(values, from_pandas=True)], names=[*self.keys, SCORE_COLUMN])
         outcome = Outcome(block.number, block.rows, dict(unseen), skipped)
-        self.folder.write(block, scores, outcome)
+        self.folder.write(block, part, outcome)
         return outcome
 
 
@@ -215,12 +189,7 @@ class EvaluateTask(RowsTask):
 
     def do(self, block: Block) -> Outcome:
         rows, skipped, positions = self.read(block)
-
-        def scored(table: Table) -> list[Scores]:
-            return list(self.model.score_table(table, self.missing, weights=True, independent=True, unseen=self.unseen))
-
         sums = ScoreSums()
-        for at, pieces in self.usable(block, rows, positions, skipped, scored):
-            for scores in pieces:  # the split into parts depends on the row's number in the whole table
-                sums.add(scores, self.model.split.parts_of(at[scores.numbers] + block.first))
+        for at, scores in self.scores(block, rows, skipped, positions, weights=True, independent=True):
+            sums.add(scores, self.model.split.parts_of(at + block.first))  # by the row's number in the whole table
         return Outcome(block.number, block.rows, dict(sums.unseen), skipped, sums=sums)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from cubicflow import saved
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.table_error import TableError
 from cubicflow.tables.unit_scale import (
     FRACTION_OF_RANGE,
     PRIOR,
@@ -47,6 +45,7 @@ class Scaled:
     high: float | None = None
     start: float = 0.0
     unit: float = 1.0
+    type: Literal["scaled"] = "scaled"
 
     def __post_init__(self) -> None:
         if self.shape not in ("identity", "log", "asinh", "bounded"):
@@ -107,8 +106,7 @@ class Scaled:
         return (low - self.start) / self.unit, (high - self.start) / self.unit
 
     def to_json(self) -> dict[str, Any]:
-        given = {key: value for key, value in vars(self).items() if value != getattr(Scaled, key)}
-        return {"type": "scaled", **given}
+        return {"type": self.type, **{key: value for key, value in vars(self).items() if value != getattr(Scaled, key)}}
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,7 @@ class Histogram:
     above: float = 0.0
     reach_below: float = 1.0
     reach_above: float = 1.0
+    type: Literal["histogram"] = "histogram"
 
     def __post_init__(self) -> None:
         if not (self.masses and min(self.masses) > 0 and self.below < 0.25 and self.above < 0.25):
@@ -180,22 +179,10 @@ class Histogram:
         return self.scale.limits
 
     def to_json(self) -> dict[str, Any]:
-        return {"type": "histogram", **asdict(self)}
+        return asdict(self)
 
 
 Map = Scaled | Histogram
-
-
-def map_from_json(value: Any) -> Map:
-    """Return the map that ``to_json`` wrote. Raises TableError for anything invalid."""
-    known: dict[str, type[Map]] = {"scaled": Scaled, "histogram": Histogram}
-    if not isinstance(value, dict) or value.get("type") not in known:
-        raise TableError(f"a map should be one of {', '.join(known)}, got {str(value)[:80]}")
-    fields = {key: item for key, item in value.items() if key != "type"}
-    try:
-        return saved.from_json(known[value["type"]], fields, exact=True)
-    except ValueError as error:
-        raise TableError(f"a map {error}") from None
 
 
 def quantile(lower: Floats, upper: Floats) -> Floats:

@@ -39,8 +39,7 @@ def decide(facts: Facts, requested_kind: str | None, role: Role) -> Column:
     ``requested_kind`` is the name of the kind that the user requested, or None.
     """
     facts.check()
-    requested = None if requested_kind is None else kinds()[requested_kind]
-    columns = (kind.infer(facts, requested, role) for kind in reversed(kinds().values()))
+    columns = (kind.infer(facts, requested_kind, role) for kind in reversed(kinds().values()))
     return next(column for column in columns if column is not None)  # Real accepts all numbers
 
 

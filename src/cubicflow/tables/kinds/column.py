@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
+from cubicflow import saved
+from cubicflow.saved import Range
 from cubicflow.tables.arrow_types import (
     Floats,
     exact_cast,
@@ -28,7 +30,7 @@ from cubicflow.tables.arrow_types import (
 )
 from cubicflow.tables.kinds import kinds
 from cubicflow.tables.kinds.facts import Facts
-from cubicflow.tables.maps import Map, Scaled, map_from_json
+from cubicflow.tables.maps import Map, Scaled
 from cubicflow.tables.table_error import TableError
 from cubicflow.tables.unit_scale import CodeCounts
 
@@ -36,9 +38,8 @@ if TYPE_CHECKING:
     from cubicflow.tables.kinds.records import ColumnKind
 
 Role = Literal["model", "context", "weights", "constant", "dropped"]
-Level = str | int | float | bool
+Level = str | Annotated[int, Range(-(2**63), 2**64)] | float | bool
 Bounds = tuple[float, float]
-Parsers = dict[str, Callable[[Any], Any]]
 
 ABSURD = 1e12  # standard deviations; the square of much larger numbers overflows float32
 
@@ -78,7 +79,6 @@ class Column(ABC):
 
     counts_mass: ClassVar[bool] = True
     is_list: ClassVar[bool] = False  # whether the values are a finite list instead of points on a line
-    json_parsers: ClassVar[Parsers] = {}  # parsers of the fields that only this codec has
 
     name: str
     type: str
@@ -132,14 +132,12 @@ class Column(ABC):
     # --- values to numbers and back ---
 
     @abstractmethod
-    def numbers(self, array: pa.Array) -> Floats:
-        """Return y of values that :meth:`read` returned, without limits. Raises TableError for a value that the column
-        cannot hold."""
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:
+        """Return y of values that :meth:`read` returned, without limits.
 
-    def any_numbers(self, array: pa.Array) -> Floats:
-        """Return y of values that :meth:`read` returned, without limits; inf for a value that the column cannot hold.
-        May raise TableError instead."""
-        return self.numbers(array)
+        Raises TableError for a value that the column cannot hold. If ``strict`` is false, the result may be inf
+        instead.
+        """
 
     def encode(self, array: pa.Array) -> Floats:
         """Return y for every value of an array without missing values.
@@ -159,7 +157,7 @@ class Column(ABC):
         if not len(array):
             return np.empty(0)
         try:
-            return self.any_numbers(self.read(array))
+            return self.numbers(self.read(array), strict=False)
         except TableError:  # bisect until each invalid value is alone
             if len(array) == 1:
                 return np.array([np.inf])
@@ -290,9 +288,9 @@ class Column(ABC):
     # --- JSON ---
 
     def to_json(self) -> dict[str, Any]:
-        extra = {key: getattr(self, key) for key in self.json_parsers}
-        fields = {"name": self.name, "kind": self.kind, "type": self.type, "role": self.role, **extra, "map": self.map}
-        return {key: _json_value(value) for key, value in fields.items() if value is not None}
+        first = dict.fromkeys(("name", "kind", "type", "role"))
+        fields = {**first, **asdict(self), "levels": list(self.levels) or None, "map": self.map and self.map.to_json()}
+        return {key: value for key, value in fields.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
@@ -301,29 +299,21 @@ class Column(ABC):
         Raises:
             TableError: the value is not a valid column of its kind.
         """
-        kind = kinds()[value["kind"]]
-        if unknown := sorted(value.keys() - {"name", "kind", "type", "role", "map", *cls.json_parsers}):
-            raise TableError(f"a column of kind {kind.name} has no field {unknown[0]!r}")
-        name, type, role = (value.get(key) for key in ("name", "type", "role"))
-        if not isinstance(name, str) or not isinstance(type, str):
-            raise TableError("a column needs a name and a type")
-        if role not in kind.roles:
-            raise TableError(
-                f"column {name!r} has the role {role!r}; a {kind.name} column is {' or '.join(kind.roles)}"
-            )
         try:
-            map = map_from_json(value["map"]) if "map" in value else None
-            extra = {key: parse(value.get(key)) for key, parse in cls.json_parsers.items()}
-            column = cls(name, type, role, map, kind=kind.name, **extra)
+            column = saved.from_json(cls, value, exact=True)
             column.check()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise TableError(f"invalid column {name!r}: {error}") from None
+            raise TableError(f"column {str(value.get('name'))[:80]!r} of kind {value['kind']}: {error}") from None
         return column
 
     def check(self) -> None:
         """Raise ValueError if the fields read from JSON contradict each other."""
+        if self.role not in self.about.roles:
+            raise ValueError(f"has the role {self.role!r}; it should be {' or '.join(self.about.roles)}")
         if not self.about.accepts(self.arrow_type):
-            raise ValueError(f"a {self.kind} column cannot have the type {self.type}")
+            raise ValueError(f"cannot have the type {self.type}")
+        if bool(self.levels) != self.is_list:
+            raise ValueError("a list needs levels, and other columns have none")
         if self.is_circle != self.about.is_circle:
             raise ValueError("a circle needs two ends, and a line has none")
 
@@ -386,12 +376,6 @@ class Quantity(Column):
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
     """Return the first chosen value as text for messages. ``chosen`` is a boolean mask."""
     return shown(array.filter(pa.array(chosen))[:1])[0]
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return value.to_json() if hasattr(value, "to_json") else value
 
 
 def median_and_spread(values: Floats) -> tuple[float, float]:

@@ -7,14 +7,15 @@ A grid is stored in whole numbers: value(k) = (origin + step k) / 10^decimals. S
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cubicflow.saved import Range
 from cubicflow.tables.arrow_types import Floats, epsilon_of, floats, is_date, is_text, plain_text, whole_numbers
 from cubicflow.tables.table_error import TableError
 
@@ -37,10 +38,10 @@ LARGEST_MAGNITUDE = 1e100  # the square of this number does not overflow float64
 class Grid:
     """Evenly spaced values: value(k) = (origin + step k) / 10^decimals. The data lies in k = 0 ... count - 1."""
 
-    origin: int
-    step: int
-    decimals: int
-    count: int
+    origin: Annotated[int, Range(1 - 2**63, 2**63 - 1)]
+    step: Annotated[int, Range(1, LARGEST - 1)]
+    decimals: Annotated[int, Range(0, MOST_DECIMALS)]
+    count: Annotated[int, Range(1, LARGEST)]
 
     @property
     def width(self) -> float:
@@ -61,20 +62,6 @@ class Grid:
 
     def values(self, codes: Codes) -> Floats:
         return (self.origin + self.step * codes) / 10.0**self.decimals
-
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Any) -> Grid:
-        keys = ("origin", "step", "decimals", "count")
-        if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in keys):
-            raise TableError(f"a grid should be whole numbers {', '.join(keys)}, got {value!r}")
-        grid = cls(**{key: value[key] for key in keys})
-        fine = 0 < grid.step < LARGEST and 0 <= grid.decimals <= MOST_DECIMALS and 0 < grid.count <= LARGEST
-        if not fine or abs(grid.origin) >= 2**63:
-            raise TableError(f"the numbers of a grid are out of range: {value}")
-        return grid
 
 
 class GridFinder:

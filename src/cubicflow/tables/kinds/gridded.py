@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from cubicflow.tables.arrow_types import (
 from cubicflow.tables.kinds.column import (
     Bounds,
     Evidence,
-    Parsers,
     Quantity,
     first_shown,
 )
@@ -44,8 +43,6 @@ class Gridded(Quantity):
 
     The grid of a circle spans one turn.
     """
-
-    json_parsers: ClassVar[Parsers] = {"grid": Grid.from_json}
 
     grid: Grid
     kind: str = "stepped"
@@ -94,25 +91,19 @@ class Gridded(Quantity):
             )
         return first, last
 
-    def numbers(self, array: pa.Array) -> Floats:
-        return self._wrapped(self.unwrapped(array))
-
-    def unwrapped(self, array: pa.Array) -> Floats:
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:
         """Return the codes of values. A context value may lie between grid points; any other value may not."""
         y, fit = self._places(array)
-        if fit.all() or self.role == "context":
-            return y
-        raise TableError(
-            f"column {self.name!r} holds {int((~fit).sum())} values that are not {self.expected_values}, the first is "
-            f"{first_shown(array, ~fit)}; round them"
-        )
+        if strict and not (fit.all() or self.role == "context"):
+            raise TableError(
+                f"column {self.name!r} holds {int((~fit).sum())} values that are not {self.expected_values}, the first "
+                f"is {first_shown(array, ~fit)}; round them"
+            )
+        inside = np.mod(y, self.grid.count) if self.is_circle else y
+        return np.where((y == np.floor(y)) | (self.role == "context"), inside, np.inf)
 
-    def any_numbers(self, array: pa.Array) -> Floats:
-        y, _ = self._places(array)
-        return np.where((y == np.floor(y)) | (self.role == "context"), self._wrapped(y), np.inf)
-
-    def _wrapped(self, y: Floats) -> Floats:
-        return np.mod(y, self.grid.count) if self.is_circle else y
+    def unwrapped(self, array: pa.Array) -> Floats:
+        return self._places(array)[0]
 
     def _places(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the places of values on the grid, and whether they are grid points."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ from cubicflow.tables.kinds.column import (
     Column,
     Evidence,
     Level,
-    Parsers,
     Role,
     first_shown,
 )
@@ -38,20 +37,11 @@ from cubicflow.tables.table_error import TableError, listed, some
 MOST_JSON_LEVELS = 1 << 16
 
 
-def _parse_levels(levels: Any) -> tuple[Level, ...]:
-    if not isinstance(levels, list) or not all(isinstance(level, str | int | float) for level in levels):
-        raise ValueError("levels should be a list of values")
-    if not 0 < len(levels) <= MOST_JSON_LEVELS or len(set(levels)) < len(levels):
-        raise ValueError(f"levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(levels)}")
-    return tuple(levels)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Listed(Column):
     """A column with a finite list of values, ``levels``: y is the index of a value. The likelihood counts its mass."""
 
     is_list: ClassVar[bool] = True
-    json_parsers: ClassVar[Parsers] = {"levels": _parse_levels}
 
     kind: str = "categorical"
 
@@ -67,26 +57,17 @@ class Listed(Column):
         hint = near_numbers(seen.facts.sorted_distinct()) if is_inferred_text else None
         return self, [f"{self.name!r} is read as words: {hint}"] if hint else []
 
-    def numbers(self, array: pa.Array) -> Floats:
-        codes = self._codes(array)
-        if codes.null_count:
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:
+        known = self._value_set
+        codes = pc.index_in(_searchable(exact_cast(array, known.type)), _searchable(known), skip_nulls=True)
+        if strict and codes.null_count:
             unseen = pc.unique(array.filter(pc.is_null(codes)))
             raise TableError(
                 f"column {self.name!r} holds {listed(shown(unseen))}, which the fitted table did not; it held "
-                f"{listed(shown(self._value_set), 10)}"
+                f"{listed(shown(known), 10)}"
             )
-        result: Floats = codes.to_numpy().astype(np.float64)
-        return result
-
-    def any_numbers(self, array: pa.Array) -> Floats:
-        codes = self._codes(array).cast(pa.float64())
-        found: Floats = pc.fill_null(codes, np.inf).to_numpy(zero_copy_only=False)
+        found: Floats = pc.fill_null(codes.cast(pa.float64()), np.inf).to_numpy(zero_copy_only=False)
         return found
-
-    def _codes(self, values: pa.Array) -> pa.Array:
-        """Return the index of each value among the levels, null for a value that is not a level."""
-        known = self._value_set
-        return pc.index_in(_searchable(exact_cast(values, known.type)), _searchable(known), skip_nulls=True)
 
     def decode(self, y: Floats) -> pa.Array:
         codes = np.clip(np.floor(y), 0, len(self.levels) - 1).astype(np.int64)
@@ -106,6 +87,8 @@ class Listed(Column):
 
     def check(self) -> None:
         super().check()
+        if len(self.levels) > MOST_JSON_LEVELS or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"levels should be 1 to {MOST_JSON_LEVELS} distinct values, got {len(self.levels)}")
         self.values(self.levels)  # raises if a level is not of the column's type
 
 
@@ -136,18 +119,11 @@ def near_numbers(words: Sequence[str]) -> str | None:
 # --- columns with nothing to learn ---
 
 
-def _parse_value(value: Any) -> Level:
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"the value should be text or a number, got {str(value)[:80]}")
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Constant(Column):
     """A column with one value, which samples repeat. y is 0."""
 
     counts_mass: ClassVar[bool] = False
-    json_parsers: ClassVar[Parsers] = {"value": _parse_value}
 
     value: Level
     kind: str = "constant"
@@ -155,7 +131,7 @@ class Constant(Column):
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:  # noqa: ARG002
         return self, [f"{self.name!r} is always {self._shown}; samples repeat it"]
 
-    def numbers(self, array: pa.Array) -> Floats:
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:  # noqa: ARG002 - always strict
         expected = self.values([self.value])
         same = pc.fill_null(pc.equal(exact_cast(array, expected.type), expected[0]), False)
         others = ~same.to_numpy(zero_copy_only=False)
@@ -191,10 +167,11 @@ class Dropped(Column):
 
     kind: str = "dropped"
 
-    def encode(self, array: pa.Array) -> Floats:
-        return np.zeros(len(array))
+    def read(self, array: pa.Array) -> pa.Array:
+        return array
 
-    numbers = encode
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:  # noqa: ARG002
+        return np.zeros(len(array))
 
     def decode(self, y: Floats) -> pa.Array:
         return pa.nulls(len(y), self.arrow_type)

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from cubicflow.saved import Range
 from cubicflow.tables.arrow_types import (
     Floats,
     decimal_range,
@@ -20,7 +21,6 @@ from cubicflow.tables.kinds.column import (
     Bounds,
     Column,
     Evidence,
-    Parsers,
     Quantity,
     median_and_spread,
 )
@@ -30,23 +30,6 @@ from cubicflow.tables.maps import Scaled
 from cubicflow.tables.table_error import TableError
 
 HEAVY = 1000.0  # spreads from the median; with longer tails, standardising would squeeze most values into one point
-
-
-def _parse_decimals(decimals: Any) -> Any:
-    if decimals is not None and (not isinstance(decimals, int) or not 0 <= decimals <= 30):
-        raise ValueError(f"decimals should be a whole number from 0 to 30, got {decimals!r}")
-    return decimals
-
-
-def _parse_ends(value: Any) -> Bounds | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, int | float) for end in value):
-        raise ValueError(f"the ends of a circle should be two numbers, got {str(value)[:80]}")
-    low, high = map(float, value)
-    if not (math.isfinite(high - low) and low < high):
-        raise ValueError(f"the ends of a circle should be finite, the first below the second, got {low} and {high}")
-    return low, high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +46,8 @@ class Real(Quantity):
     """
 
     counts_mass: ClassVar[bool] = False
-    json_parsers: ClassVar[Parsers] = {"decimals": _parse_decimals, "ends": _parse_ends}
 
-    decimals: int | None = None
+    decimals: Annotated[int, Range(0, 30)] | None = None
     ends: Bounds | None = None
     kind: str = "real"
 
@@ -121,7 +103,7 @@ class Real(Quantity):
             f"{spread:.3g} of {centre:.3g}), so it is transformed by asinh"
         )
 
-    def numbers(self, array: pa.Array) -> Floats:
+    def numbers(self, array: pa.Array, *, strict: bool = True) -> Floats:  # noqa: ARG002 - always strict
         return self._wrapped(self.finite(array))
 
     def unwrapped(self, array: pa.Array) -> Floats:
@@ -216,6 +198,11 @@ class Real(Quantity):
         """
         low, high = (-math.inf, math.inf) if self.map is None else self.map.limits
         return _first_above(low, self.arrow_type, digits), -_first_above(-high, self.arrow_type, digits)
+
+    def check(self) -> None:
+        super().check()
+        if self.ends is not None and not (0 < self.ends[1] - self.ends[0] < math.inf):
+            raise ValueError(f"the first end of a circle should be below the second, got {self.ends}")
 
     expected_values = "numbers"
     likelihood_term = "density per unit"

@@ -31,8 +31,8 @@ class ColumnKind:
     Attributes:
         name: the name of the kind.
         codec: the class of its columns.
-        infer: returns the column of a column's facts, the requested kind and the role; None if this kind does not take
-            the values. Raises TableError if they cannot be of the requested kind.
+        infer: returns the column of a column's facts, the name of the requested kind and the role; None if this kind
+            does not take the values. Raises TableError if they cannot be of the requested kind.
         roles: the roles that its columns can have.
         accepts: tells whether values of an arrow type can be of this kind.
         is_ordered: whether the values of a list have a natural order.
@@ -41,41 +41,33 @@ class ColumnKind:
 
     name: str
     codec: type[Column]
-    infer: Callable[[Facts, ColumnKind | None, Role], Column | None]
+    infer: Callable[[Facts, str | None, Role], Column | None]
     roles: tuple[Role, ...] = ("model", "context")
     accepts: Callable[[pa.DataType], bool] = is_readable
     is_ordered: bool = False
     is_circle: bool = False
 
 
-def _is(requested: ColumnKind | None, name: str) -> bool:
-    return requested is not None and requested.name == name
-
-
-def _has_codec(requested: ColumnKind | None, codec: type[Column]) -> bool:
-    return requested is None or issubclass(requested.codec, codec)
-
-
-def _cannot_be(facts: Facts, requested: ColumnKind) -> TableError:
+def _cannot_be(facts: Facts, requested: str | None) -> TableError:
     """Return the error for values that cannot be of the requested kind."""
     if is_text(facts.type):
         examples = some(facts.sorted_distinct(), 3)
         return TableError(
-            f"column {facts.name!r} cannot be {requested.name}: it holds text such as {examples}; choose another kind"
+            f"column {facts.name!r} cannot be {requested}: it holds text such as {examples}; choose another kind"
         )
     what = "true and false" if pa.types.is_boolean(facts.type) else "dates" if is_date(facts.type) else "numbers"
-    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested.name}; choose another kind")
+    return TableError(f"column {facts.name!r} holds {what}, so it cannot be {requested}; choose another kind")
 
 
 # --- lists ---
 
 
-def _constant(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _constant(facts: Facts, requested: str | None, role: Role) -> Column | None:
     if len(facts.distinct) == 1 and facts.gaps:  # the model still learns the probability of a missing value
         return _listed(facts, role, "levels")
     if len(facts.distinct) == 1:
         return Constant(facts.name, type_name(facts.type), "constant", value=facts.sorted_distinct()[0])
-    if _is(requested, "constant"):
+    if requested == "constant":
         raise TableError(
             f"column {facts.name!r} is not constant: it holds {some(facts.sorted_distinct(), 3)}; choose another kind"
         )
@@ -86,13 +78,13 @@ def _listed(facts: Facts, role: Role, kind: str) -> Listed:
     return Listed(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()), kind=kind)
 
 
-def _boolean(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _boolean(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Truth values, or any two numbers that the user declares to be such."""
     if pa.types.is_boolean(facts.type):
-        if requested is not None and not _has_codec(requested, Listed):
+        if requested not in (None, "boolean", "categorical"):
             raise _cannot_be(facts, requested)
         return Listed(facts.name, type_name(facts.type), role, levels=(False, True), kind="boolean")
-    if requested is None or requested.name != "boolean":
+    if requested != "boolean":
         return None
     if is_text(facts.type):
         raise _cannot_be(facts, requested)
@@ -105,11 +97,11 @@ def _boolean(facts: Facts, requested: ColumnKind | None, role: Role) -> Column |
     return column
 
 
-def _categorical(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _categorical(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Words, or numbers that the user declares categorical."""
     if not is_text(facts.type):
-        return Listed.of_numbers(facts, role, "categorical") if _is(requested, "categorical") else None
-    if requested is not None and requested.name != "categorical":
+        return Listed.of_numbers(facts, role, "categorical") if requested == "categorical" else None
+    if requested not in (None, "categorical"):
         raise _cannot_be(facts, requested)
     words = facts.sorted_distinct()
     most = MOST_CONTEXT_WORDS if role == "context" else facts.max_distinct
@@ -123,7 +115,7 @@ def _categorical(facts: Facts, requested: ColumnKind | None, role: Role) -> Colu
     return _listed(facts, role, "categorical")
 
 
-def _levels(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _levels(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Numbers that repeat, from a short list without a common step."""
     if requested is None and facts.all_distinct_known and len(facts.distinct) * ROWS_PER_LEVEL <= facts.rows:
         return _listed(facts, role, "levels")
@@ -133,24 +125,24 @@ def _levels(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | 
 # --- steps ---
 
 
-def _datetime(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _datetime(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Dates, and times of any resolution with or without a time zone."""
     if not is_date(facts.type):
-        if _is(requested, "datetime"):
+        if requested == "datetime":
             raise TableError(f"column {facts.name!r} holds numbers; write dates as 2024-12-31 or 2024-12-31 23:59:59")
         return None
-    if requested is not None and requested.name != "datetime":
+    if requested not in (None, "datetime"):
         raise _cannot_be(facts, requested)
     return Gridded(facts.name, type_name(facts.type), role, grid=_whole_grid(facts), kind="datetime")
 
 
-def _integer(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _integer(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Whole numbers of any numeric type."""
     name, type = facts.name, type_name(facts.type)
     if pa.types.is_integer(facts.type):
-        whole = _has_codec(requested, Gridded)
+        whole = requested in (None, "integer", "stepped", "datetime")
         return Gridded(name, type, role, grid=_whole_grid(facts), kind="integer") if whole else None
-    if not _is(requested, "integer"):
+    if requested != "integer":
         return None
     grid = facts.finder.grid()
     if grid is None or grid.decimals:
@@ -158,9 +150,9 @@ def _integer(facts: Facts, requested: ColumnKind | None, role: Role) -> Column |
     return Gridded(name, type, role, grid=grid, kind="integer")
 
 
-def _stepped(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _stepped(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Numbers that are multiples of a common step, counted from the smallest number, such as 0.23 or 61.5."""
-    if requested is not None and requested.name != "stepped":
+    if requested not in (None, "stepped"):
         return None
     grid = facts.finder.grid()
     if grid is None and requested is not None:
@@ -187,16 +179,16 @@ def _whole_grid(facts: Facts) -> Grid:
 # --- real numbers ---
 
 
-def _circular(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:
+def _circular(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Angles, hours of the day: the two ends of the range are the same point. The ends are set when it is settled."""
-    if requested is None or requested.name != "circular":
+    if requested != "circular":
         return None
     if not is_number(facts.type):
         raise _cannot_be(facts, requested)
     return Real(facts.name, type_name(facts.type), role, decimals=_decimals(facts), kind="circular")
 
 
-def _real(facts: Facts, requested: ColumnKind | None, role: Role) -> Column | None:  # noqa: ARG001 - takes all numbers
+def _real(facts: Facts, requested: str | None, role: Role) -> Column | None:  # noqa: ARG001 - takes all numbers
     type = "double" if pa.types.is_integer(facts.type) else type_name(facts.type)
     known = _decimals(facts)
     return Real(facts.name, type, role, decimals=0 if known is None and facts.too_large_for_steps else known)
@@ -206,7 +198,7 @@ def _decimals(facts: Facts) -> int | None:
     return facts.finder.decimals if not facts.finder.no_grid and 0 < facts.finder.decimals <= MOST_DIGITS else None
 
 
-def _never(facts: Facts, requested: ColumnKind | None, role: Role) -> None:
+def _never(facts: Facts, requested: str | None, role: Role) -> None:
     """A kind that only other kinds or options make."""
 
 

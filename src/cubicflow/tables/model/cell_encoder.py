@@ -12,6 +12,7 @@ import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.laws.coder import coder_of
 from cubicflow.tables.laws.independent import IndependentColumns, Shares
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.model.table_model import Encoder
@@ -52,7 +53,10 @@ class CellEncoder(Encoder):
         every = {name: independent.cells[name] for name in self.order}
         self.independent = IndependentColumns(every, independent.shares)
         self.cells = {**independent.cells, **context}
-        self._places = [names.index(name) for name in self.order]
+        self.places = [names.index(name) for name in self.order]  # the place of each column in the table
+        self.coders = [
+            coder_of(self.columns[place], self.cells[name]) for name, place in zip(self.order, self.places, strict=True)
+        ]
         self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
         # All rules of a determinant have the same keys: the values of the determinant in the training rows.
         self._determinants = {self.order.index(rule.determinant): rule for rule in self.rules}
@@ -112,7 +116,7 @@ class CellEncoder(Encoder):
 
     def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:  # noqa: ARG002 - cells need no noise
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
-        pairs = zip(self.order, self._places, strict=True)
+        pairs = zip(self.order, self.places, strict=True)
         return np.concatenate([self.cells[name].encode(y[:, place]) for name, place in pairs], axis=1)
 
     def context_inputs(self, context: Floats | None) -> Floats | None:
@@ -152,7 +156,7 @@ class CellEncoder(Encoder):
         return result
 
     def _place(self, name: str) -> int:
-        return self._places[self.order.index(name)]
+        return self.places[self.order.index(name)]
 
     # --- cells to plain numbers ---
 

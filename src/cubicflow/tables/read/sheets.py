@@ -8,13 +8,14 @@ import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cubicflow.extras import need
-from cubicflow.tables.read.file_checks import FingerprintedFile, check_unpacked
-from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, as_text, as_text_rows, types_of
+from cubicflow.tables.read.file_checks import check_unpacked
+from cubicflow.tables.read.table import Kept, Origin, Table, Text, as_text, as_text_rows, types_of
 from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, names_of
 from cubicflow.tables.table_error import TableError, one_line, some
 
@@ -32,8 +33,7 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
     """
     if not path.is_file():
         raise TableError(f"{path}: there is no such file; check the path")
-    with FingerprintedFile(path) as file:
-        content, found = file.read(), Found(fingerprint=file.fingerprint())
+    origin, content = Origin.of(path), path.read_bytes()
     title, others, rows = _rows(path, content, sheet, cells)
     names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
     chosen = [f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value]
@@ -47,7 +47,8 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
     )
     kept = as_text_rows(path, names, values)
     text = Text(has_header=True)
-    return Table(str(path), types_of(path, kept.schema), Kept(kept), Origin(source, (path,)), text, notes, found)
+    origin = replace(origin, source=source)
+    return Table(str(path), types_of(path, kept.schema), Kept(kept), origin, text, notes).settled()
 
 
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
