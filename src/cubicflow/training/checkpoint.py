@@ -83,24 +83,18 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: RunNumber
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous tensors on the CPU that share no memory with one another.
 
-    A tensor that is there already is not copied, so a checkpoint needs little memory. All tensors of one dtype on a GPU
-    move as one vector: the program waits for the GPU once, not hundreds of times.
+    A tensor that is there already is not copied, so a checkpoint needs little memory.
 
     >>> on_cpu({"a": torch.ones(1, 2).T, "b": torch.tensor(3.0)})
     {'a': tensor([[1.],
             [1.]]), 'b': tensor(3.)}
     """
-    here = {name: value.detach().contiguous() for name, value in tensors.items() if value.device.type == "cpu"}
+    here = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     copies, end = dict[str, Tensor](), 0
     for name, value in sorted(here.items(), key=lambda item: item[1].data_ptr()):
         is_shared = value.data_ptr() < end
         copies[name] = value.clone() if is_shared else value
         end = max(end, value.data_ptr() + value.nbytes)
-    for kind in {(value.dtype, value.device) for name, value in tensors.items() if name not in here}:
-        alike = {name: value.detach() for name, value in tensors.items() if (value.dtype, value.device) == kind}
-        vector = torch.cat([value.reshape(-1) for value in alike.values()]).cpu()
-        parts = vector.split([value.numel() for value in alike.values()])
-        copies |= {name: part.view(value.shape) for (name, value), part in zip(alike.items(), parts, strict=True)}
     return {name: copies[name] for name in tensors}
 
 

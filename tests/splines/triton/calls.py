@@ -10,7 +10,7 @@ from cubicflow import splines
 from ..cases import CASES
 
 # The families that have a Triton kernel. The names of cubics are the names of their slopes.
-FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
+FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.kernel is not None}
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:
