@@ -8,7 +8,7 @@ import pyarrow.csv
 import pytest
 import torch
 
-from cubicflow.plots.panels import make_panel
+from cubicflow.plots.marginals import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.masses import log_mean_density, unit_spline
