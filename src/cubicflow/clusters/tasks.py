@@ -190,6 +190,6 @@ class EvaluateTask(RowsTask):
     def do(self, block: Block) -> Outcome:
         rows, skipped, positions = self.read(block)
         sums = ScoreSums()
-        for at, scores in self.scores(block, rows, skipped, positions, weights=True, independent=True):
+        for at, scores in self.scores(block, rows, skipped, positions, weights=True):
             sums.add(scores, self.model.split.parts_of(at + block.first))  # by the row's number in the whole table
         return Outcome(block.number, block.rows, dict(sums.unseen), skipped, sums=sums)

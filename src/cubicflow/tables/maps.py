@@ -214,20 +214,14 @@ class Moments:
 
     def update(self, values: Floats, weights: Floats | None) -> None:
         """Add values with these weights."""
-        weight = float(len(values) if weights is None else weights.sum())
-        if not weight:
-            return
-        mean = float(np.average(values, weights=weights))
-        total = self.weight + weight
-        if not math.isfinite(mean) or not math.isfinite(self.mean):
-            self.mean, self._squares, self.weight = self.mean + mean, math.nan, total
-            return
-        squares = (values - mean) ** 2
-        shift = mean - self.mean
-        self._squares += float((squares if weights is None else weights * squares).sum())
-        self._squares += shift * shift * self.weight * weight / total
-        self.mean += shift * weight / total
-        self.weight = total
+        batch = Moments()
+        batch.weight = float(len(values) if weights is None else weights.sum())
+        if batch.weight:
+            batch.mean = float(np.average(values, weights=weights))
+            with np.errstate(invalid="ignore"):
+                squares = (values - batch.mean) ** 2
+            batch._squares = float((squares if weights is None else weights * squares).sum())
+            self.merge(batch)
 
     def merge(self, other: Moments) -> None:
         """Add the values of another accumulator.
@@ -246,7 +240,8 @@ class Moments:
             self.mean, self._squares, self.weight = self.mean + other.mean, math.nan, total
             return
         shift = other.mean - self.mean
-        self._squares += other._squares + shift * shift * self.weight * other.weight / total
+        self._squares += other._squares
+        self._squares += shift * shift * self.weight * other.weight / total
         self.mean += shift * other.weight / total
         self.weight = total
 
