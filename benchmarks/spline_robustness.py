@@ -35,7 +35,7 @@ from torch import Tensor
 from benchmarks.closed_form import closed_form_root
 from cubicflow.splines import cubic_spline, num_params, quadratic_spline
 from cubicflow.splines.cubic import cubic_bins, cubic_shape
-from cubicflow.splines.evaluation import UnitMap, evaluate_unit, with_rest
+from cubicflow.splines.evaluation import UnitMap, evaluate_unit
 from cubicflow.splines.spec import make_spec
 
 BINS = (1, 2, 8, 10, 128)
@@ -191,9 +191,14 @@ def judge_exactly(method: Method, params: Tensor, k: int, x: float, y: float) ->
 
 def run_closed_form(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
     """Run cubicflow's bins and forward map with the closed-form root in place of cubicflow's root."""
+
+    def root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        t = closed_form_root(start, end, c)
+        return t, 1 - t
+
     spec = make_spec(x, params, family="cubic", inverse=inverse, domain="unit", slopes="steffen")
     bins = cubic_bins(params, spec.num_bins, spec.min_bin_width, spec.min_bin_height)
-    return evaluate_unit(x, bins, UnitMap(cubic_shape, with_rest(closed_form_root)), inverse)
+    return evaluate_unit(x, bins, UnitMap(cubic_shape, root), inverse)
 
 
 def run_nflows(x: Tensor, params: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:

@@ -17,10 +17,9 @@ import torch
 from cubicflow.flows import plane
 from cubicflow.plots.plane import PlaneRow, density_image, histogram_image, plane_figure, truth_image
 from cubicflow.progress import clock, make_progress
-from cubicflow.tables.read.built_in import BUILT_IN
+from cubicflow.tables.read.places import BUILT_IN
 from cubicflow.training import fit
-from cubicflow.training.metrics_file import read_metrics
-from cubicflow.training.run_folder import RunFolder
+from cubicflow.training.run_folder import RunFolder, read_metrics
 
 POINTS = 1_000_000
 TEST_POINTS = 50_000

@@ -149,6 +149,7 @@ OUT=$(cd "$OLDPWD" && mkdir -p "$1" && cd "$1" && pwd) || exit 2
 shift
 for piece in "$@"; do check_piece "$piece"; done
 mkdir -p "${WORK:=runs/gpu}" && WORK=$(cd "$WORK" && pwd) || exit 2
+WORK=${WORK#"$PWD"/} # a record has its command, and a path in this folder means the same on every machine
 running || start "$@"
 while running && ((SECONDS < WAIT)); do sleep 0.5; done
 pack

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,22 @@ settings.load_profile("repeatable")
 if "PYTEST_XDIST_WORKER" not in os.environ and not any("cuda" in argument for argument in sys.argv):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # without this variable scikit-learn skips one of its checks
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Make no search for garbage among the million objects that are imported, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # extension modules complain at exit about objects that are never freed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,29 +8,37 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import cubicflow
 from cubicflow import distributions, transforms
 
 SOURCE = Path(cubicflow.__file__).parent
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 OF_OTHER_PROGRAMS = {"--head", "--upgrade", "--force-reinstall", "--no-cache-dir", "--no-binary", "--no-deps"}
 # of named tuples, of the os module, and of distributions in torch
 PUBLIC_DESPITE_THEIR_NAMES = {"_asdict", "_fields", "_replace", "_exit", "_extended_shape"}
 CONTRACTS = {"Base", "Transform"}
 CONTAINERS = {"Compose", "Inverse", "MultiScale"}  # other code walks through them
+Trees = dict[Path, ast.Module]
 
 
-def test_every_class_has_a_name_of_its_own() -> None:
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """Return the syntax tree of every module. The garbage collector walks through them as long as they are kept."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def test_every_class_has_a_name_of_its_own(trees: Trees) -> None:
     places = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path.relative_to(SOURCE)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_nobody_asks_for_the_class_of_a_layer_or_of_a_base() -> None:
+def test_nobody_asks_for_the_class_of_a_layer_or_of_a_base(trees: Trees) -> None:
     """Layers and bases say of themselves what others need to know. A question for one class would leave out classes
     of users."""
     public = [getattr(package, name) for package in (distributions, transforms) for name in package.__all__]
@@ -38,18 +46,18 @@ def test_nobody_asks_for_the_class_of_a_layer_or_of_a_base() -> None:
     parts -= CONTAINERS | CONTRACTS
     found = [
         f"{path.relative_to(SOURCE)}:{line} {name}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for line, names in asked_classes(tree)
         for name in sorted(names & (parts - defined_in(tree)))
     ]
     assert found == []
 
 
-def test_only_the_command_line_knows_its_options() -> None:
+def test_only_the_command_line_knows_its_options(trees: Trees) -> None:
     """Messages carry the arguments of functions, and the command line shows them as options."""
     found = [
         f"{path.relative_to(SOURCE)}:{line} {option}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         if path.parent.name != "cli"
         for line, text in texts_in(tree)
         for option in OPTION.findall(text)
@@ -59,14 +67,14 @@ def test_only_the_command_line_knows_its_options() -> None:
     assert [*texts_in(ast.parse('"""a --b"""\ndef f():\n  """--c"""\n  return f"--dd {1}"'))] == [(4, "--dd ")]
 
 
-def test_no_package_uses_private_names_of_another() -> None:
+def test_no_package_uses_private_names_of_another(trees: Trees) -> None:
     """A name that begins with _ is used only in the package that defines it. ``accel`` holds those of torch."""
     defined = defaultdict(set)
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         defined[package_of(path)] |= private_names(tree)
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno} {node.attr}"
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         if package_of(path) != "accel"
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)

@@ -70,7 +70,8 @@ def maf_residual(x: Tensor) -> Pair:
 
 def naf(x: Tensor, family: str = "deep_sigmoidal", depth: int = 1) -> Pair:
     """Monotone networks with layers of 16 sigmoids as maps, and plain masked networks with two hidden layers. Our
-    network computes all weights of the map. zuko's computes 16 inputs of the map, whose weights all rows share."""
+    network computes 48 params of a layer, and 64 of a dense one that follows another. zuko's computes 16 inputs of the
+    map, whose weights all rows share."""
     import zuko
 
     settings: dict[str, Any] = {"family": family, "depth": depth, "num_layers": LAYERS, "hidden_features": HIDDEN}

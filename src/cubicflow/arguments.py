@@ -5,8 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from inspect import Parameter, signature
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def positive(name: str, value: int) -> int:
@@ -56,6 +60,22 @@ def number(
     return found
 
 
+def one_of(name: str, value: T, choices: Iterable[T]) -> T:
+    """Return ``value``; raise ValueError unless it is one of the choices.
+
+    >>> one_of("solver", "euler", ["dopri5", "rk4"])
+    Traceback (most recent call last):
+    ...
+    ValueError: solver must be 'dopri5' or 'rk4', got 'euler'
+    """
+    known = list(choices)
+    if value not in known:
+        texts = list(map(repr, known))
+        allowed = " or ".join(texts) if len(texts) < 3 else f"one of {', '.join(texts)}"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return value
+
+
 def permutation(name: str, order: Iterable[int], size: int) -> list[int]:
     """Return ``order`` as a list; raise ValueError unless it holds every number from 0 to ``size`` - 1 once."""
     try:
@@ -80,6 +100,17 @@ def check_context_given(module: Any, context: Any, context_features: int) -> Non
 def config_of(module: object, *names: str) -> dict[str, Any]:
     """Return constructor arguments by name. The module keeps each argument as an attribute of the same name."""
     return {name: getattr(module, name) for name in names}
+
+
+def arguments_of(module: object) -> dict[str, Any]:
+    """Return all arguments of a module's constructor but ``*args`` and ``**settings``, as :func:`config_of` does."""
+    named = [name for name, each in signature(type(module)).parameters.items() if each.kind not in VARIABLE]
+    if lacking := [name for name in named if not hasattr(module, name)]:
+        raise TypeError(
+            f"{type(module).__name__} has no attribute {lacking[0]!r}, as its constructor has; keep "
+            "the argument under this name, or override config()"
+        )
+    return config_of(module, *named)
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:

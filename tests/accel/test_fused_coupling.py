@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.helpers.triton_interpreter import MANY
 from torch import Tensor
 
 import cubicflow as cf
@@ -38,12 +39,13 @@ def made(mask: list[bool], context_features: int = 0, **settings: object) -> Cou
         (alternating_mask(6), {}),
         (alternating_mask(5, even=False), {"num_bins": 4, "slopes": "free"}),
         (contiguous_mask(5), {"family": "quadratic", "num_bins": 3}),
-        ([True, False], {"family": "rational_quadratic", "num_bins": 33, "domain": "unit"}),
-        (contiguous_mask(4, second=False), {"num_bins": 40}),
+        ([True, False], {"family": "rational_quadratic", "num_bins": MANY, "domain": "unit"}),
+        (contiguous_mask(4, second=False), {"num_bins": MANY}),
     ],
     ids=["alternating", "odd", "contiguous", "pair", "chunks"],
 )
 @pytest.mark.parametrize("rows", [1, 37])
+@pytest.mark.usefixtures("small_chunks")
 def test_values_and_gradients(device: str, mask: list[bool], settings: dict[str, object], rows: int) -> None:
     """Compare two layers with a linear layer between them, against the plain pass in float64."""
     from cubicflow.accel import fused_coupling
@@ -71,13 +73,15 @@ def test_values_and_gradients(device: str, mask: list[bool], settings: dict[str,
         return fused_coupling.fused(layer, x, context, specs)
 
     exact = found(torch.float64, "cpu", lambda layer, x, context: layer(x, context))
+    plain = found(torch.float32, device, lambda layer, x, context: layer(x, context))
     ours = found(torch.float32, device, fused)
     assert len(exact) == len(ours) > 20
-    for mine, theirs in zip(ours, exact, strict=True):
+    for mine, usual, theirs in zip(ours, plain, exact, strict=True):
         assert (mine is None) == (theirs is None)
         if theirs is not None:
-            scale = float(theirs.detach().abs().max())
-            torch.testing.assert_close(mine.double().cpu(), theirs, rtol=1e-4, atol=2e-4 * scale)
+            rounding = float((usual.double().cpu() - theirs).detach().abs().max())
+            atol = 2e-4 * float(theirs.detach().abs().max()) + 2 * rounding
+            torch.testing.assert_close(mine.double().cpu(), theirs, rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize(

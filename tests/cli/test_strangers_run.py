@@ -22,7 +22,7 @@ import cubicflow as cf
 from cubicflow.files import NotPlainError
 from cubicflow.flows.serialization import load_model
 from cubicflow.tables.judging.judgement import read_judgement
-from cubicflow.training.metrics_file import read_metrics
+from cubicflow.training.run_folder import read_metrics
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cubicflow.data.as_rows import as_rows
 from cubicflow.data.parquet_rows import ParquetRows
-from cubicflow.data.row_summary import NonFiniteRowsError
 from cubicflow.data.rows import Order, TensorRows, endless
+from cubicflow.training.fit_checks import as_rows
 
 from .numbered_rows import N, write_parquet
 
@@ -21,33 +20,33 @@ def test_rows_that_are_not_finite_are_named(table, tmp_path):
     table[400, 0] = np.inf
     table[400, 1] = np.nan
     expected = r"2 of 1000 rows have NaN or infinite values: row 17 \(column 2\); row 400 \(columns 0, 1\)"
-    with pytest.raises(NonFiniteRowsError, match=expected):
+    with pytest.raises(ValueError, match=expected):
         _ = TensorRows(torch.tensor(table)).summary
-    with pytest.raises(NonFiniteRowsError, match=r"row 17 \(column 'c2'\); row 400 \(columns 'c0', 'c1'\)"):
+    with pytest.raises(ValueError, match=r"row 17 \(column 'c2'\); row 400 \(columns 'c0', 'c1'\)"):
         _ = ParquetRows(write_parquet(tmp_path / "x.parquet", table, 70), window_rows=200).summary
     context = np.zeros((N, 1))
     context[3] = np.nan
-    with pytest.raises(NonFiniteRowsError, match=r"row 3 \(context column 0\)"):
+    with pytest.raises(ValueError, match=r"row 3 \(context column 0\)"):
         _ = TensorRows(torch.zeros(N, 2), torch.tensor(context)).summary
     table[500:] = np.nan
-    with pytest.raises(NonFiniteRowsError, match="and 497 more"):
+    with pytest.raises(ValueError, match="and 497 more"):
         _ = TensorRows(torch.tensor(table)).summary
     images = torch.zeros(N, 2, 8, 8)
     images[3, 1, 7, 7] = torch.nan
-    with pytest.raises(NonFiniteRowsError, match=rf"1 of {N} rows .*: row 3 \(context column 127\)\."):
+    with pytest.raises(ValueError, match=rf"1 of {N} rows .*: row 3 \(context column 127\)\."):
         _ = TensorRows(torch.zeros(N, 2), images).summary
 
 
 def test_missing_values_of_parquet_are_not_finite(tmp_path):
     pq.write_table(pa.table({"a": pa.array([1, None, 3]), "b": [1.0, 2.0, 3.0]}), tmp_path / "x.parquet")
-    with pytest.raises(NonFiniteRowsError, match=r"1 of 3 rows .* row 1 \(column 'a'\)"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows .* row 1 \(column 'a'\)"):
         _ = ParquetRows(tmp_path / "x.parquet").summary
 
 
 def test_missing_truth_values_are_not_finite(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": pa.array([True, False, None]), "b": [1.0, 2.0, 3.0]}), path)
-    with pytest.raises(NonFiniteRowsError, match=r"1 of 3 rows .* row 2 \(column 'a'\)"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows .* row 2 \(column 'a'\)"):
         _ = ParquetRows(path).summary
     pq.write_table(pa.table({"a": pa.array([True, False, True]), "b": [1.0, 2.0, 3.0]}), path)
     assert next(ParquetRows(path).in_order(3)).x.tolist() == [[1, 1], [0, 2], [1, 3]]

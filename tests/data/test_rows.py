@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cubicflow.data.parquet_rows import ParquetRows
-from cubicflow.data.rows import DrawnAhead, NoColumns, NpyRows, Order, TensorRows, concatenated, endless
+from cubicflow.data.rows import NoColumns, NpyRows, Order, TensorRows, concatenated, endless
 from cubicflow.seeds import uniform_hash
 
 from .numbered_rows import D, N, write_parquet
@@ -86,29 +86,6 @@ def test_rows_that_are_kept_on_a_device_give_the_same_batches(rows, monkeypatch)
     assert all(torch.equal(one.x, other.x) for one, other in zip(copied.in_order(64), rows.in_order(64), strict=True))
     monkeypatch.setattr("cubicflow.data.rows.fits", lambda *_: False)
     assert rows.fixed_on(torch.device("meta")) is rows
-
-
-def test_orders_drawn_ahead_in_a_thread_are_the_same(table, monkeypatch):
-    """Rows on a GPU draw them ahead."""
-    threads, permutation = [], Order.permutation
-
-    def noted(self, n, *keys):
-        threads.append(threading.current_thread())
-        return permutation(self, n, *keys)
-
-    monkeypatch.setattr(Order, "permutation", noted)
-    order = Order(100, seed=1)
-    part = TensorRows(torch.tensor(table)).split(300, seed=0)[0]
-    plain = numbers(itertools.islice(endless(part, order), 20))
-    per_epoch = part.num_rows // 100
-    threads.clear()
-    part.ahead = DrawnAhead()
-    assert numbers(itertools.islice(endless(part, order), 20)) == plain
-    assert [thread is threading.main_thread() for thread in threads[:3]] == [True, False, False]
-    # A resumed run enters an epoch anywhere, and other orders of the same rows get their own.
-    assert numbers(itertools.islice(endless(part, order, 9), 11)) == plain[9:]
-    assert numbers(part.epoch(Order(100, seed=2), 1)) != numbers(part.epoch(order, 1))
-    assert numbers(part.epoch(order, 1)) == plain[per_epoch : 2 * per_epoch]
 
 
 def test_endless_goes_on_from_any_step(rows):

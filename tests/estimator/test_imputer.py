@@ -56,3 +56,15 @@ def test_arrays_and_pipelines() -> None:
     np.testing.assert_array_equal(imputer.transform(x), filled)
     quick = CubicFlowImputer(**{**SETTINGS, "max_steps": 5})
     assert make_pipeline(quick, LinearRegression()).fit(x, whole[:, 0]).score(x, whole[:, 0]) > 0.9
+
+
+def test_kinds_of_the_columns_of_an_array() -> None:
+    rng = np.random.default_rng(2)
+    x = np.column_stack([rng.normal(size=300), rng.poisson(6, 300)])
+    x[::5, 1] = np.nan
+    imputer = CubicFlowImputer(**{**SETTINGS, "max_steps": 5}, kinds={1: "integer"})
+    filled = imputer.fit_transform(x)
+    assert [column.kind for column in imputer.schema_.columns] == ["real", "integer"]
+    assert (filled[:, 1] == filled[:, 1].round()).all()
+    with pytest.raises(ValueError, match="kinds names an unknown column 7; the columns of X are 0, 1"):
+        CubicFlowImputer(kinds={7: "integer"}).fit(x)

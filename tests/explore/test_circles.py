@@ -20,7 +20,7 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.tables import FittedTable, TableOptions, fit_table
 from cubicflow.tables.axes import MOST_BINS, Axis, axis_of
-from cubicflow.tables.laws.masses import log_masses
+from cubicflow.tables.laws.masses import masses_of
 from cubicflow.tables.query.pool import Pool
 
 
@@ -105,7 +105,7 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     for name in ("angle", "hour", "zero"):
         i = pool.model.order.index(name)
         params, closed = pool.law(i, slice(ROWS)).params, pool.walk.coders[i].cells.closed
-        masses = log_masses(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).exp()
+        masses = masses_of(np.zeros(len(places)), 1 - places, np.log(places), params, closed=closed).T
         curves = arrays["y"][names.index(name)]
         assert curves.shape == (ROWS, POINTS)
         np.testing.assert_allclose(curves[:, 1:-1], masses, rtol=0, atol=1e-6, err_msg=name)

@@ -21,8 +21,7 @@ from tests.explore.tables import make_table
 
 from cubicflow.explore.framed import framed, unframed
 from cubicflow.flows.serialization import load_model
-from cubicflow.training.checkpoint import save_checkpoint
-from cubicflow.training.records import RunNumbers
+from cubicflow.training.checkpoint import RunNumbers, save_checkpoint
 
 Serve = Callable[[Path], Page]
 VIEWS = ("overview", "pairs", "what-if", "rows", "layers", "images")

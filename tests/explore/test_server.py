@@ -33,8 +33,7 @@ from cubicflow.explore.server import listen, serve
 from cubicflow.explore.threads import Worker
 from cubicflow.flows.serialization import load_model
 from cubicflow.tables import FittedTable
-from cubicflow.training.checkpoint import save_checkpoint
-from cubicflow.training.records import RunNumbers
+from cubicflow.training.checkpoint import RunNumbers, save_checkpoint
 
 Serve = Callable[[Path], Page]
 

@@ -107,7 +107,7 @@ def test_images(name: str) -> None:
         (("maf", (1, 8, 8)), {}, "maf is not a model of images; give a number of columns, or one of glow, cubic"),
         (("planar", 3), {"clip": 1e-6}, "layer='planar' has no maps of single numbers; leave out clip= and family="),
         (("sylvester", 3), {"context_features": 1}, "Sylvester layers take no context"),
-        (("maf", 3), {"normalise": "layer"}, "normalise must be None, 'act' or 'batch', got 'layer'"),
+        (("maf", 3), {"normalise": "layer"}, "normalise must be one of None, 'act', 'batch', got 'layer'"),
         (("maf", 3), {"network": "transformer"}, "is residual; leave out residual=False"),
     ],
 )

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+# A number of bins that kernels read in chunks, with one bin in the last chunk. A test that uses it needs the fixture
+# `small_chunks`.
+MANY = 13 if "TRITON_INTERPRET" in os.environ else 33
+SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "column_chunk": 4}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter() -> Iterator[None]:
+    from cubicflow.splines.backends.triton import _interpreted
+
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("triton") and _interpreted():
+            patch_once_a_launch(patch)
+            skip_overflow_checks(patch)
+        yield
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter, read more than ten bins in chunks of four bins. The time of a call is proportional to the
+    number of bins in all chunks.
+    """
+    from cubicflow.splines.backends.triton import launch
+
+    if launch.INTERPRETED:
+        monkeypatch.setattr(launch, "DEFAULT", launch.DEFAULT._replace(**SMALL_CHUNKS))
+        for function in (launch.forward, launch.backward):
+            monkeypatch.setattr(function, "__defaults__", (launch.DEFAULT,))
 
 
 def patch_once_a_launch(patch: pytest.MonkeyPatch) -> None:

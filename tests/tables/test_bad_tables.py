@@ -18,7 +18,7 @@ from tests.helpers.table_parts import load_parts
 from cubicflow.tables import Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.model.flow import FlowEncoder
 from cubicflow.tables.read.table import in_memory
-from cubicflow.tables.run.copied_rows import copied_rows
+from cubicflow.tables.run.copies import copied_rows
 from cubicflow.training import RunFolderError
 
 RNG = np.random.default_rng(0)

@@ -132,13 +132,11 @@ def test_gains_are_paired_and_gaps_are_not() -> None:
     weights = np.abs(weights)
     scores = ScoreOfRows()
     for piece in (slice(0, 20), slice(20, 50)):
-        scores.update(model[piece], alone[piece], weights[piece])
+        scores += ScoreOfRows.of(model[piece], alone[piece], weights[piece])
     score = scores.result()
     assert score.gain is not None
     assert score.gain.mean == pytest.approx(np.average(model - alone, weights=weights))
-    even = ScoreOfRows()
-    even.update(model, alone)
-    found = even.result()
+    found = ScoreOfRows.of(model, alone).result()
     assert found.gain is not None
     assert found.gain.error == pytest.approx(2 * (model - alone).std(ddof=1) / math.sqrt(50))
     difference = gap(found, Score(Mean(10, found.model.mean - 1, 0.5)))

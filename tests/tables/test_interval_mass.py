@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.cubic import cubic_bins
-from cubicflow.tables.laws.masses import log_mean_density
+from cubicflow.tables.laws.masses import NARROW, NARROW_IF_ROUNDED, log_mean_density, masses_of
 
 BINS = 8
 FLOOR = 1e-3
@@ -67,6 +68,25 @@ def test_masses_of_a_partition_sum_to_one() -> None:
     low, width = edges[:-1], edges.diff()
     log_masses = log_mean_density(low.expand(5, -1), (1 - edges[1:]).expand(5, -1), width.log().expand(5, -1), params)
     torch.testing.assert_close((log_masses.exp() * width).sum(1), torch.ones(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize(("narrow", "digits"), [(NARROW, 1e-11), (NARROW_IF_ROUNDED, 1e-7)])
+def test_masses_of_shared_intervals_equal_those_of_single_ones(closed: bool, narrow: float, digits: float) -> None:
+    """Many intervals at once take differences of values. Each mass keeps its digits, also far in the upper tail."""
+    generator = np.random.default_rng(4)
+    params = torch.from_numpy(generator.normal(size=(20, 2 * BINS + 2)))
+    edges = np.sort(generator.random(40))
+    low, width = np.concatenate([[edges[:-1], np.diff(edges)], [np.repeat(edges, 4), 10.0 ** -np.arange(1, 161)]], 1)
+    low, width = low[low + width < 1], width[low + width < 1]
+    high = 1 - low - width
+    tail = 10.0 ** -np.arange(1, 120.0, 7)  # distances from 1
+    low, high = np.concatenate([low, 1 - tail, 1 - 3 * tail]), np.concatenate([high, 0 * tail, 2 * tail])
+    log_width = np.log(np.concatenate([width, tail, tail]))
+    found = masses_of(low, high, log_width, params, closed=closed, narrow=narrow)
+    each = (torch.from_numpy(part)[:, None].expand(-1, 20) for part in (low, high, log_width))
+    one = log_mean_density(*each, params.expand(len(low), -1, -1), closed=closed) + torch.from_numpy(log_width)[:, None]
+    torch.testing.assert_close(found, one.exp(), rtol=digits, atol=0)
 
 
 def test_gradients_equal_those_of_the_difference() -> None:

@@ -16,7 +16,7 @@ def mean_of(values: list[float], weights: list[float] | None = None) -> Mean:
     """Return the mean of values that are added in two pieces. The second piece may be empty."""
     mean = MeanOfRows()
     for part in (slice(0, 3), slice(3, None)):
-        mean.update(np.array(values)[part], None if weights is None else np.array(weights)[part])
+        mean += MeanOfRows.of(np.array(values)[part], None if weights is None else np.array(weights)[part])
     return mean.result()
 
 
@@ -50,7 +50,7 @@ def test_rows_of_weight_zero_have_no_score() -> None:
 def test_a_row_of_probability_zero_makes_the_mean_infinite() -> None:
     mean = MeanOfRows()
     for values in ([1.0, 2.0], [-math.inf, 3.0], [4.0]):
-        mean.update(np.array(values))
+        mean += MeanOfRows.of(np.array(values))
     found = mean.result()
     assert (found.rows, found.mean) == (5, -math.inf)
     assert math.isnan(found.error)

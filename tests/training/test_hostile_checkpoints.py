@@ -13,8 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from cubicflow.training import RunFolderError, fit
-from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, digest
-from cubicflow.training.records import RunNumbers
+from cubicflow.training.checkpoint import FORMAT, NEWEST, NEXT, PREVIOUS, VERSION, RunNumbers, digest
 
 from .small_fits import curved_rows, small_flow
 

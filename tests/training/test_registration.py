@@ -65,7 +65,7 @@ def test_two_classes_of_one_name():
     cf.register(another())
     with pytest.raises(ValueError, match="a class named NetWithConfig already exists"):
         cf.register(another())
-    for name, home in (("Flow", "cubicflow.flows.flow"), ("ResidualMLP", "cubicflow.nets.residual_mlp")):
+    for name, home in (("Flow", "cubicflow.flows.flow"), ("ResidualMLP", "cubicflow.nets.residual_net")):
         taken = type(name, (NetWithConfig,), {})
         with pytest.raises(ValueError, match=f"a class named {name} already exists, in {home}; rename one of the two"):
             cf.register(taken)

@@ -10,10 +10,9 @@ import torch
 import cubicflow as cf
 from cubicflow.accel.captured_step import FastStepHook
 from cubicflow.training import TrainingConfig
-from cubicflow.training.checkpoint import on_cpu
+from cubicflow.training.checkpoint import AVERAGED, RAW, on_cpu
 from cubicflow.training.distributed import Processes
 from cubicflow.training.losses import negative_log_likelihood
-from cubicflow.training.records import AVERAGED, RAW
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
 from cubicflow.training.step_hook import StepHook

@@ -95,12 +95,12 @@ def couplings() -> dict[str, Case]:
     maps = splines | {name: ElementMap(name, 4) for name in [*PLAIN_MAPS, *SIGMOIDAL_MAPS]}
     mask = [True, False, False, True, True]
     bent = {f"affine, then {name}": replace(each, affine_first=True) for name, each in splines.items()}
+    dense = partial(Autoregressive, 5, made, maps.pop("dense_sigmoidal"))
     cases = {f"Coupling {name}": Case(partial(Coupling, mask, mlp, m), (5,)) for name, m in (maps | bent).items()}
     cases |= {
         f"Autoregressive {name}": Case(partial(Autoregressive, 5, made, maps[name]), (5,))
         for name in ("cubic", "affine", "rational_quadratic")
     }
-    dense = partial(Autoregressive, 5, made, maps["dense_sigmoidal"])
     return cases | {"Autoregressive dense_sigmoidal": Case(dense, (5,), without=LARGE_GRAPH)}
 
 

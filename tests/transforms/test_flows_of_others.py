@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor
 
 import cubicflow as cf
 from cubicflow.flows import whiten
+from cubicflow.nets import MaskedResidualMLP
 from cubicflow.transforms import (
+    Autoregressive,
     BatchNorm,
     BlockNAF,
     ElementMap,
@@ -202,13 +206,29 @@ class TestSigmoidalMaps:
         found, _ = sigmoidal(x, params, num_bins=4, depth=depth, dense=False)
         assert torch.allclose(found, y, rtol=1e-9, atol=1e-9)
 
+    def test_a_dense_map_is_the_formula_of_the_paper(self) -> None:
+        """Two layers of four units. Logarithms of weights are those of the authors' program."""
+        params, shared = normal(20, 12 + 16, seed=1), normal(2, 4, 4, seed=2)
+        x = normal(20)
+        (a, b, w), rest = params[:, :12].view(20, 3, 4).unbind(1), params[:, 12:].view(20, 4, 4).unbind(1)
+        gains = 4.0 ** ((2 * torch.arange(4, dtype=torch.float64) + 1) / 4 - 1)
+        inner = torch.nn.functional.softplus(a + math.log(math.e - 1)) * x[:, None] + gains * b
+        h = torch.logit((torch.softmax(shared[0] + w[:, None, :], -1) * torch.sigmoid(inner)[:, None, :]).sum(-1))
+        h = (torch.softmax(shared[1] + rest[3][:, None, :], -1) * h[:, None, :]).sum(-1)
+        units = torch.sigmoid(torch.nn.functional.softplus(rest[0] + math.log(math.e - 1)) * h + gains * rest[1])
+        y = torch.logit((torch.softmax(rest[2], -1) * units).sum(-1))
+        found, _ = sigmoidal(x, params, shared.flatten(), num_bins=4, depth=2, dense=True)
+        assert torch.allclose(found, y, rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("spread", [1.0, 1e4])
     @pytest.mark.parametrize("dense", [True, False])
-    def test_the_real_line_is_mapped_onto_itself(self, dense: bool) -> None:
-        """No value is lost where sigmoids round to 0 or 1: both tails are nearly straight lines."""
+    def test_the_real_line_is_mapped_onto_itself(self, dense: bool, spread: float) -> None:
+        """No value is lost where sigmoids or weights round to 0 or 1: both tails are nearly straight lines."""
         params = normal(num_sigmoidal_params(5, 2, dense=dense))
+        shared = spread * normal(50) if dense else None
         x = torch.tensor([-1e6, -1e3, -50.0, 0.0, 50.0, 1e3, 1e6], dtype=torch.float64)
-        y, log_slope = sigmoidal(x, params, num_bins=5, depth=2, dense=dense)
-        back, log_slope_back = sigmoidal(y, params, num_bins=5, depth=2, dense=dense, inverse=True)
+        y, log_slope = sigmoidal(x, params, shared, num_bins=5, depth=2, dense=dense)
+        back, log_slope_back = sigmoidal(y, params, shared, num_bins=5, depth=2, dense=dense, inverse=True)
         assert torch.allclose(back, x, rtol=1e-13, atol=1e-12)
         assert torch.allclose(log_slope_back, -log_slope)
         assert (y.diff() / x.diff() > 0.01).all()
@@ -216,7 +236,9 @@ class TestSigmoidalMaps:
     @pytest.mark.parametrize("dense", [True, False])
     def test_infinite_rows_stay_infinite(self, dense: bool) -> None:
         params = torch.randn(num_sigmoidal_params(5, 2, dense=dense))
-        y, _ = sigmoidal(torch.tensor([-math.inf, -3e38, 3e38, math.inf]), params, num_bins=5, depth=2, dense=dense)
+        shared = torch.randn(50) if dense else None
+        x = torch.tensor([-math.inf, -3e38, 3e38, math.inf])
+        y, _ = sigmoidal(x, params, shared, num_bins=5, depth=2, dense=dense)
         assert y[0] == -math.inf
         assert y[1] < -1e37
         assert y[2] > 1e37
@@ -225,8 +247,8 @@ class TestSigmoidalMaps:
     def test_equal_units_part(self) -> None:
         """The start has equal units. Training makes them differ, so that the map finds two modes."""
         x = torch.cat([0.3 * normal(300, 1) - 2, 0.5 * normal(300, 1, seed=1) + 2])
-        layer = Elementwise(1, ElementMap("dense_sigmoidal", 6)).double()
-        flow = cf.Flow(cf.distributions.StandardNormal(1), layer)
+        layer = Autoregressive(1, partial(MaskedResidualMLP, hidden_features=4), ElementMap("dense_sigmoidal", 6))
+        flow = cf.Flow(cf.distributions.StandardNormal(1), layer).double()
         optimiser = torch.optim.Adam(flow.parameters(), lr=0.03)
         for _ in range(200):
             optimiser.zero_grad()
@@ -242,6 +264,10 @@ class TestSigmoidalMaps:
             ElementMap("deep_sigmoidal", depth=0)
         with pytest.raises(ValueError, match="the last axis of params has size 7, but a sigmoidal map needs 12"):
             sigmoidal(torch.zeros(3), torch.zeros(7), num_bins=4, depth=1, dense=True)
+        with pytest.raises(ValueError, match=re.escape("share 32 weights; pass shared= of shape (32,)")):
+            sigmoidal(torch.zeros(3), torch.zeros(28), num_bins=4, depth=2, dense=True)
+        with pytest.raises(ValueError, match="share weights, which autoregressive layers have; use Autoregressive, or"):
+            Elementwise(3, ElementMap("dense_sigmoidal"))
 
 
 class TestBlockNAF:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.helpers.perturbed import perturbed
 
+import cubicflow as cf
 from cubicflow.nets import ResidualMLP
 from cubicflow.transforms import (
     ActNorm,
@@ -26,6 +27,7 @@ from cubicflow.transforms import (
     Sigmoid,
     Squeeze,
     Standardise,
+    Transform,
 )
 from cubicflow.transforms.coupling import alternating_mask, contiguous_mask
 from cubicflow.transforms.halves import Halves, join, slices_of, split
@@ -206,10 +208,19 @@ class TestActNorm:
 
     def test_unfitted_layers_raise_with_a_remedy(self) -> None:
         for call in (lambda: ActNorm(2).eval()(torch.zeros(3, 2)), lambda: ActNorm(2).inverse(torch.zeros(3, 2))):
-            with pytest.raises(RuntimeError, match="call the flow once on a batch in training mode"):
+            with pytest.raises(RuntimeError, match=r"call flow.train\(\) and then log_prob of a batch"):
                 call()
         with pytest.raises(ValueError, match="empty batch"):
             ActNorm(2)(torch.zeros(0, 2))
+
+    def test_inside_an_inverse_a_layer_is_initialised_by_samples(self) -> None:
+        """Rows of data pass through its inverse, which cannot choose a scale. The message names the remedy."""
+        flow = cf.flows.tabular(2, num_layers=1, hidden_features=8, normalise="act", direction="noise")
+        with pytest.raises(RuntimeError, match=r"or sample\(1000\) if the layer is inside an Inverse"):
+            cf.training.fit(flow, torch.randn(50, 2), steps=2, progress=False)
+        flow.train().sample(1000, seed=0)
+        cf.training.fit(flow, torch.randn(50, 2), steps=2, progress=False)
+        assert flow.log_prob(torch.randn(5, 2)).isfinite().all()
 
 
 class TestSigmoid:
@@ -357,8 +368,29 @@ def test_the_default_config_omits_affine_first_as_in_older_files() -> None:
         (lambda: Autoregressive(3, order=[0, 2, 2]), r"order must hold every number from 0 to 2 once, got \[0, 2, 2\]"),
         (lambda: ElementMap(min_bin_width=0.0), "min_bin_width must be above 0"),
         (lambda: ElementMap("linear", min_bin_height=0.1), "min_bin_height x K must be below 1"),
+        (lambda: ElementMap("linear", min_bin_width=0.01), "a linear spline has no min_bin_width; it has min_bin_h"),
+        (lambda: ElementMap("affine", min_bin_width=0.01), "'affine' has no bins; leave out min_bin_width"),
+        (lambda: Elementwise(3, ElementMap(domain=["real", "unit"])), "domain names 2 columns, and the layer has 3"),
     ],
 )
 def test_refusals(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_layer_of_ones_own_returns_its_arguments_or_names_the_one_it_lacks() -> None:
+    class Moved(Transform):
+        def __init__(self, by: float, *, keep: bool) -> None:
+            super().__init__()
+            self.by = by
+            if keep:
+                self.keep = keep
+
+        def forward(self, x, context=None):
+            return x + self.by, x.new_zeros(len(x))
+
+    assert Moved(2.0, keep=True).config() == {"by": 2.0, "keep": True}
+    with pytest.raises(
+        TypeError, match="Moved has no attribute 'keep', as its constructor has; keep the argument under"
+    ):
+        Moved(2.0, keep=False).config()

@@ -43,7 +43,10 @@ def evaluate(
 
     job = {"address": address, "workers": workers, "block_rows": block_rows, "on_error": on_error}
     blockwise = shared.job_options(engine, **job)
-    check_skipped(on_error, skipped)
+    if (on_error == "skip") != (skipped is not None):
+        raise ValueError("--on-error skip and --skipped FILE go together: the file lists skipped files and rows")
+    if skipped is not None and Path(skipped).exists():
+        raise ValueError(f"{skipped} exists already; choose another name for --skipped")
     if engine is None:
         fitted = FittedTable.load(run, device)
         table = open_table(data, fitted.reading.with_options(header, comment, allow_multiline))
@@ -57,8 +60,7 @@ def evaluate(
 
         shared.refuse(engine, header=header, comment=comment, allow_multiline=allow_multiline)
         fitted = FittedTable.load(run, "cpu")
-        options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device}
-        options["progress"] = True
+        options: dict[str, Any] = {"missing": missing, "unseen": unseen, "device": device, "progress": True}
         scored, is_source, result = evaluate_files(fitted, data, **options, **blockwise)
         if result.skipped and skipped is not None:
             write_atomically(Path(skipped), skipped_lines(result.skipped))
@@ -73,11 +75,3 @@ def evaluate(
         say(line)
     for warning in scored.warnings(is_source=is_source):
         say(f"warning: {warning}", err=True)
-
-
-def check_skipped(on_error: str | None, skipped: str | None) -> None:
-    """Raise ValueError unless ``--on-error skip`` and ``--skipped`` are used together and the file is new."""
-    if (on_error == "skip") != (skipped is not None):
-        raise ValueError("--on-error skip and --skipped FILE go together: the file lists skipped files and rows")
-    if skipped is not None and Path(skipped).exists():
-        raise ValueError(f"{skipped} exists already; choose another name for --skipped")

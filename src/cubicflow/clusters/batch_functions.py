@@ -15,8 +15,7 @@ import pyarrow as pa
 import torch
 
 from cubicflow.clusters.blocks import BLOCK_ROWS, Block, blocks_of
-from cubicflow.clusters.job_folder import JobFolder
-from cubicflow.clusters.tasks import SampleTask
+from cubicflow.clusters.tasks import block_rows
 from cubicflow.tables import SCORE_COLUMN, FittedTable, TableError
 
 
@@ -107,8 +106,10 @@ class TableSampler(_OnWorkers):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Draw the rows of the blocks in the batch."""
-        task = SampleTask(self.model(), JobFolder("."), self.seed, **self.settings)
-        return pa.concat_tables([task.rows(Block(**row), []) for row in batch.to_pylist()])
+        model = self.model()
+        return pa.concat_tables(
+            [block_rows(model, Block(**row), self.seed, **self.settings) for row in batch.to_pylist()]
+        )
 
 
 def block_table(rows: int, size: int = BLOCK_ROWS) -> pa.Table:

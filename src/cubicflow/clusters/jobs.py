@@ -129,13 +129,13 @@ def score_files(
         inputs = plan_inputs(data, skip=skip)
         if unknown := [name for name in keys if name not in inputs.schema.names]:
             raise TableError(unknown_name(shown(data), "column", unknown[0], inputs.schema.names))
-        options = {"keys": list(keys), "missing": missing, "observed_only": observed_only}
-        options |= {"unseen": unseen, "on_error": on_error}
+        scoring: dict[str, Any] = {"missing": missing, "observed_only": observed_only, "unseen": unseen}
         folder = JobFolder(output)
-        task = ScoreTask(model, inputs, missing, unseen, skip, folder, observed_only, tuple(keys))
+        task = ScoreTask(model, inputs, scoring, skip, folder, tuple(keys))
         # Score no rows: this raises for columns that differ from the fitted table and for unknown options, before
         # anything is written.
-        list(model.score_batches(inputs.empty(), missing, observed_only=observed_only, unseen=unseen))
+        list(model.score_table(inputs.empty(), **scoring))
+        options = {"keys": list(keys), **scoring, "on_error": on_error}
         job = _described(task, inputs.rows, block_rows, options, inputs)
         return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
@@ -183,9 +183,10 @@ def sample_files(
         if seed is None:
             seed = _noted_seed(folder) if resume else None
         seed = fresh_seed() if seed is None else seed
-        task = SampleTask(model, folder, seed, given, temperature, complete, tuple(constraints))
-        options = {"given": given, "temperature": temperature, "complete": complete, "constraints": list(constraints)}
-        task.rows(next(blocks_of(0)), [])  # raises for conditions and options that cannot be drawn, before any write
+        options: dict[str, Any] = {"given": given, "temperature": temperature}
+        options |= {"complete": complete, "constraints": list(constraints)}
+        model.sample(0, **options)  # raises for conditions and options that cannot be drawn, before anything is written
+        task = SampleTask(model, folder, seed, options)
         job = {**_described(task, number, block_rows, options), "seed": seed}
         return _to_folder(task, folder, job, run_blocks, progress, resume=resume, overwrite=overwrite)
 
@@ -228,12 +229,13 @@ def evaluate_files(
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
         inputs = plan_inputs(data, skip=skip)
-        task = EvaluateTask(model, inputs, missing, unseen, skip)
+        scoring = {"missing": missing, "unseen": unseen, "weights": True, "independent": True}
+        task = EvaluateTask(model, inputs, scoring, skip)
         outcomes = _outcomes(run_blocks, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)
         sums = ScoreSums()
         for outcome in sorted(outcomes, key=lambda each: each.block):  # the order of a sum changes its last bit
-            sums.join(outcome.sums)
+            sums += outcome.sums
         return Evaluated(sums.result(len(task.columns())), inputs.fingerprint() == model.fingerprint, job)
 
 

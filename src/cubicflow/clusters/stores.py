@@ -55,14 +55,12 @@ def readable_errors(place: str) -> Iterator[None]:
     except ImportError as error:
         more = f"use: {install('fsspec')}, or install the package of this kind of store"
         raise TableError(f"{shown(place)}: {_line(error)}; {more}") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        remote = "; check the address and the credentials" if URL.fullmatch(place) else ""
-        raise TableError(f"{shown(place)}: {_line(error)}{remote}") from None
     except Exception as error:
-        if not URL.fullmatch(place):
+        is_remote = URL.fullmatch(place) is not None  # each fsspec file system has its own exception classes
+        if not (is_remote or isinstance(error, pa.ArrowException | OSError | ValueError)):
             raise
-        # Each fsspec file system has its own exception classes.
-        raise TableError(f"{shown(place)}: {_line(error)}; check the address and the credentials") from None
+        advice = "; check the address and the credentials" if is_remote else ""
+        raise TableError(f"{shown(place)}: {_line(error)}{advice}") from None
 
 
 def shown(place: str) -> str:

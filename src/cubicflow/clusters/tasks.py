@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,7 +23,6 @@ from cubicflow.clusters.inputs import Inputs, read_segment
 from cubicflow.clusters.job_folder import JobFolder
 from cubicflow.clusters.stores import shown
 from cubicflow.tables import SCORE_COLUMN, FittedTable, Scores, TableError
-from cubicflow.tables.query import Given
 from cubicflow.tables.read import in_memory
 from cubicflow.tables.run import ScoreSums
 
@@ -56,40 +55,40 @@ class Task(ABC):
 
 @dataclass
 class SampleTask(Task):
-    """A task that draws the rows of a block with the block's own seed, and writes its part."""
+    """A task that draws the rows of a block with the block's own seed, and writes its part.
+
+    ``how`` are keyword arguments of :meth:`~cubicflow.tables.FittedTable.sample`.
+    """
 
     name: ClassVar[str] = "sample"
     folder: JobFolder
     seed: int
-    given: Given = None
-    temperature: float = 1.0
-    complete: bool = False
-    constraints: Sequence[str] = ()
-
-    def rows(self, block: Block, notes: list[str]) -> pa.Table:
-        """Draw the rows of a block without writing them. Messages for the user are appended to ``notes``."""
-        seed = block_seed(self.seed, block.number)
-        how: dict[str, Any] = {"complete": self.complete, "constraints": self.constraints, "say": notes.append}
-        return pa.Table.from_batches(
-            self.model.sample_batches(block.rows, self.given, self.temperature, seed, **how)
-        ).combine_chunks()
+    how: Mapping[str, Any] = field(default_factory=dict)
 
     def do(self, block: Block) -> Outcome:
         notes: list[str] = []
-        rows = self.rows(block, notes)
+        rows = block_rows(self.model, block, self.seed, say=notes.append, **self.how)
         outcome = Outcome(block.number, len(rows), notes=[] if block.number else notes)
         self.folder.write(block, rows, outcome)
         return outcome
 
 
+def block_rows(model: FittedTable, block: Block, seed: int, **how: Any) -> pa.Table:
+    """Draw the rows of a block. ``how`` are keyword arguments of ``sample_batches``."""
+    batches = model.sample_batches(block.rows, seed=block_seed(seed, block.number), **how)
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
 @dataclass
 class RowsTask(Task):
-    """A task on rows of files. A row that cannot be read or scored stops the job, or is skipped if ``skip`` is set."""
+    """A task on rows of files. A row that cannot be read or scored stops the job, or is skipped if ``skip`` is set.
+
+    ``how`` are keyword arguments of :meth:`~cubicflow.tables.FittedTable.score_table`.
+    """
 
     inputs: Inputs
-    missing: str | None = None
-    unseen: str = "count"
-    skip: bool = False
+    how: Mapping[str, Any]
+    skip: bool
 
     def columns(self) -> list[str]:
         """Return the names of the columns to read."""
@@ -114,7 +113,7 @@ class RowsTask(Task):
         return pa.concat_tables(read).combine_chunks(), skipped, readable.nonzero()[0]
 
     def scores(
-        self, block: Block, rows: pa.Table, skipped: list[Skipped], positions: Positions, **how: bool
+        self, block: Block, rows: pa.Table, skipped: list[Skipped], positions: Positions
     ) -> Iterator[tuple[Positions, Scores]]:
         """Yield the scores of what :meth:`read` returned, and the position of each score in the block.
 
@@ -122,13 +121,12 @@ class RowsTask(Task):
         ``skipped``. Without ``skip``, the first bad row raises TableError with its file and row number.
         """
         try:
-            table = in_memory(rows, "the rows")
-            found = list(self.model.score_table(table, self.missing, unseen=self.unseen, **how))
+            found = list(self.model.score_table(in_memory(rows, "the rows"), **self.how))
         except TableError as error:
             if len(rows) > 1:
                 middle = len(rows) // 2
                 for half in (slice(middle), slice(middle, None)):
-                    yield from self.scores(block, rows[half], skipped, positions[half], **how)
+                    yield from self.scores(block, rows[half], skipped, positions[half])
                 return
             if not len(rows):
                 raise
@@ -147,8 +145,7 @@ class ScoreTask(RowsTask):
     """A task that scores the rows of a block and writes its part. The score of a skipped row is null."""
 
     name: ClassVar[str] = "score"
-    folder: JobFolder = field(default_factory=lambda: JobFolder("."))
-    observed_only: bool = False
+    folder: JobFolder
     keys: Sequence[str] = ()
 
     def columns(self) -> list[str]:
@@ -157,7 +154,7 @@ class ScoreTask(RowsTask):
     def do(self, block: Block) -> Outcome:
         rows, skipped, positions = self.read(block)
         unseen, values = Counter[str](), np.full(block.rows, np.nan)
-        for at, scores in self.scores(block, rows, skipped, positions, observed_only=self.observed_only):
+        for at, scores in self.scores(block, rows, skipped, positions):
             values[at] = scores.log_likelihood
             unseen.update(scores.unseen)
         columns = [_spread(rows.column(name), positions, block.rows) for name in self.keys]
@@ -190,6 +187,7 @@ class EvaluateTask(RowsTask):
     def do(self, block: Block) -> Outcome:
         rows, skipped, positions = self.read(block)
         sums = ScoreSums()
-        for at, scores in self.scores(block, rows, skipped, positions, weights=True):
-            sums.add(scores, self.model.split.parts_of(at + block.first))  # by the row's number in the whole table
+        for at, scores in self.scores(block, rows, skipped, positions):
+            parts = self.model.split.parts_of(at + block.first)  # by the row's number in the whole table
+            sums += ScoreSums.of(scores, parts)
         return Outcome(block.number, block.rows, dict(sums.unseen), skipped, sums=sums)

@@ -36,16 +36,11 @@ class Summary:
     digest: str
 
 
-class NonFiniteRowsError(ValueError):
-    """Some rows have NaN or infinite values. The message names rows and columns."""
-
-
 def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> Summary:
     """Return the summary of all rows.
 
-    Raises:
-        NonFiniteRowsError: some rows have NaN or infinite values.
-        ValueError: there are no rows, or weights are negative, not finite, or all 0.
+    Raises ValueError if some rows have NaN or infinite values, with the numbers of rows and columns; if there are no
+    rows; and if weights are negative, not finite, or all 0.
     """
     bad: list[str] = []
     num_bad = rows = 0
@@ -72,7 +67,7 @@ def summarise(batches: Iterable[Batch], names: Sequence[str] | None = None) -> S
         weight += float(w.double().sum())
     if num_bad:
         more = f", and {num_bad - len(bad)} more" if num_bad > len(bad) else ""
-        raise NonFiniteRowsError(
+        raise ValueError(
             f"{num_bad} of {rows} rows have NaN or infinite values: {'; '.join(bad)}{more}. Remove or fill them first."
         )
     if rows == 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -176,44 +175,21 @@ def endless(rows: Rows, order: Order, first_step: int = 0) -> Iterator[Batch]:
         epoch, first = epoch + 1, 0
 
 
-class DrawnAhead:
-    """Permutations of one epoch after another. A thread draws the next one, so that a GPU does not wait for it."""
-
-    def __init__(self) -> None:
-        self.key: tuple[Order, int, int] | None = None
-        self.next: Future[Tensor]
-
-    def permutation(self, order: Order, n: int, epoch: int) -> Tensor:
-        """Return ``order.permutation(n, epoch)``, and begin to draw that of the epoch after it."""
-        drawn = self.next.result() if self.key == (order, n, epoch) else order.permutation(n, epoch)
-        self.key = order, n, epoch + 1
-        thread = ThreadPoolExecutor(max_workers=1)
-        self.next = thread.submit(order.permutation, n, epoch + 1)
-        thread.shutdown(wait=False)
-        return drawn
-
-
 class IndexedRows(Rows):
     """Rows with random access by row number."""
 
     device = torch.device("cpu")  # the device on which ``take`` expects row numbers
     chosen: Tensor | None = None  # the numbers of the rows in this part, on the device; None for all rows
-    ahead: DrawnAhead | None = None  # the order of the next epoch, for rows on a GPU
 
     @abstractmethod
     def take(self, rows: Tensor) -> Batch:
         """Return the rows with these numbers."""
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
-        places = self._permutation(order, epoch).to(self.device)
+        places = order.permutation(self.num_rows, epoch).to(self.device)
         rows = places if self.chosen is None else self.chosen[places]
         for i in range(first, self.num_rows // order.batch_size):
             yield self.take(rows[i * order.batch_size : (i + 1) * order.batch_size][order.share])
-
-    def _permutation(self, order: Order, epoch: int) -> Tensor:
-        if self.ahead is None:
-            return order.permutation(self.num_rows, epoch)
-        return self.ahead.permutation(order, self.num_rows, epoch)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         for part in self.row_numbers.split(batch_size):
@@ -284,7 +260,6 @@ class TensorRows(IndexedRows):
         moved.x, moved.context, moved.weights = self.all.map(lambda part: part.to(device))
         moved.device = device
         moved.chosen = None if self.chosen is None else self.chosen.to(device)
-        moved.ahead = DrawnAhead() if device.type == "cuda" else None
         return moved
 
 

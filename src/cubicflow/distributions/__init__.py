@@ -2,13 +2,11 @@
 
 from cubicflow.distributions.autoregressive import AutoregressiveMixture
 from cubicflow.distributions.base import Base
-from cubicflow.distributions.by_column import ByColumn
-from cubicflow.distributions.normal import StandardNormal
 from cubicflow.distributions.normal_mixture import NormalMixture
 from cubicflow.distributions.parametric import DiagonalNormal, StudentT
+from cubicflow.distributions.plain import ByColumn, StandardNormal, Uniform
 from cubicflow.distributions.several import BaseMixture, ByClass
 from cubicflow.distributions.torch_distribution import TorchDistribution
-from cubicflow.distributions.uniform import Uniform
 from cubicflow.distributions.von_mises import VonMises
 
 __all__ = [

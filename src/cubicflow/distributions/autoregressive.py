@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given, config_of, positive
+from cubicflow.arguments import check_context_given, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets import CausalGRU
+from cubicflow.nets.masked_residual_mlp import start_decoding
 
 
 class CausalNetworkFactory(Protocol):
@@ -60,9 +61,6 @@ class AutoregressiveMixture(Base):
             raise ValueError(f"this base needs a network with out_features={out_features}, got one with {found}")
         self.network = network
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "components", "network", "context_features")
-
     def log_prob(self, z: Tensor, temperature: float = 1.0, context: Tensor | None = None) -> Tensor:
         self._check(z, temperature)
         check_context_given(self, context, self.context_features)
@@ -72,25 +70,15 @@ class AutoregressiveMixture(Base):
         return torch.logsumexp(log_weights - u.square() / 2 - log_scales - LOG_SQRT_2PI, dim=-1).sum(-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         check_context_given(self, context, self.context_features)
         normal, uniform = self._normal(n, generator), self._uniform(n, generator)
-        start_decoding = getattr(self.network, "start_decoding", None)
-        next_outputs = None if start_decoding is None else start_decoding(n, context)
+        next_outputs = start_decoding(self.network, normal, context)
         columns: list[Tensor] = []
         for i in range(self.features):
-            if next_outputs is not None:
-                outputs = next_outputs(columns[-1] if columns else None)
-            else:  # features that are not drawn yet are 0; the network's outputs for feature i do not depend on them
-                known = torch.stack([*columns, *torch.zeros_like(normal[:, i:]).unbind(1)], dim=1)
-                outputs = self.network(known) if context is None else self.network(known, context)
-                outputs = outputs.unflatten(1, (self.features, -1))[:, i]
+            outputs = next_outputs(columns[-1] if columns else None)
             log_weights, means, log_scales = self._mixtures(outputs)  # (N, K)
             passed = log_weights.exp().cumsum(1)[:, :-1] <= uniform[:, i : i + 1]  # all but the last component
             pick = passed.sum(1, keepdim=True)

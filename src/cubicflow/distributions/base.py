@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-from cubicflow.arguments import positive
+from cubicflow.arguments import arguments_of, positive
 
 LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 
@@ -80,8 +80,8 @@ class Base(nn.Module, ABC):
         return self
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"features": self.features}
+        """Return the constructor's arguments: by default the attributes of the same names."""
+        return arguments_of(self)
 
     def _check(self, z: Tensor, temperature: float) -> None:
         if z.shape[-1] != self.features:

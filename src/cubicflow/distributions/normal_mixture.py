@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets.precision import widened
 from cubicflow.nets.rng import normal_start
@@ -51,9 +50,6 @@ class NormalMixture(Base):
         self.log_scales = nn.Parameter(torch.zeros(components, features))
         # The strict lower triangle holds S. The rest is unused.
         self.shears = nn.Parameter(torch.zeros(components, features, features)) if correlated else None
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "components", "correlated", "spread", "seed")
 
     @torch.no_grad()
     def set_(self, weights: Tensor, means: Tensor, covariances: Tensor) -> NormalMixture:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import StudentT as TorchStudentT
 
-from cubicflow.arguments import check_context_given, config_of, number
+from cubicflow.arguments import check_context_given, number
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets import ResidualMLP
 from cubicflow.nets.rng import drawing_from
@@ -60,9 +59,6 @@ class ParametricBase(Base):
         changes = found.unflatten(1, (self.count, self.features)).unbind(1)
         return [value + change for value, change in zip(self._trained(), changes, strict=True)]
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "context_features", "network")
-
 
 class LocationScale(ParametricBase):
     """A base of independent features, each z = location + scale * u. A subclass says what u is."""
@@ -92,11 +88,7 @@ class LocationScale(ParametricBase):
         return (self._log_standard((z - location) * torch.exp(-log_scale), *shape) - log_scale).sum(-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         location, log_scale, *shape = self._params(context)
@@ -164,9 +156,6 @@ class StudentT(LocationScale):
         super().__init__(features, context_features=context_features, network=network)
         self.degrees = number("degrees", degrees, above=0)
         self.log_degrees = nn.Parameter(torch.full((self.features,), math.log(self.degrees)))
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "degrees": self.degrees}
 
     def _trained(self) -> list[Tensor]:
         return [self.location, self.log_scale, self.log_degrees]

@@ -84,11 +84,7 @@ class BaseMixture(SeveralBases):
         return torch.logsumexp(self.logits.log_softmax(0) + self._log_probs(z, temperature, context), dim=-1)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         if temperature == 0:
@@ -134,11 +130,7 @@ class ByClass(SeveralBases):
         return torch.where(known, log_prob, torch.nan)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         classes, known = self._classes(context)

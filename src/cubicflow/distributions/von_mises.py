@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +51,6 @@ class VonMises(ParametricBase):
         self.location = nn.Parameter(torch.zeros(self.features))
         self.log_concentration = nn.Parameter(torch.zeros(self.features))
 
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "low": self.low, "high": self.high}
-
     def _trained(self) -> list[Tensor]:
         return [self.location, self.log_concentration]
 
@@ -71,11 +67,7 @@ class VonMises(ParametricBase):
         return torch.where(((z < self.low) | (z > self.high)).any(-1), -torch.inf, log_prob)
 
     def sample(
-        self,
-        n: int,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-        context: Tensor | None = None,
+        self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None, context: Tensor | None = None
     ) -> Tensor:
         self._check_temperature(temperature)
         location, log_concentration = (param.expand(n, -1) for param in self._params(context))

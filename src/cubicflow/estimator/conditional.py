@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -112,7 +111,7 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         folds = self._folds(rows, generator)
         settings = self._settings(seed)
         flows = [make_member(*found, settings, number) for number, found in enumerate(regressions(rows, folds))]
-        schedule = settings.couplings if len(rows) >= FEWEST_ROWS else replace(settings.couplings, steps=0)
+        schedule = settings.couplings if len(rows) >= FEWEST_ROWS else settings.couplings._replace(steps=0)
         with self._progress() as display:
             held_out = train(flows, rows, folds, schedule, display)
         judged = folds.judged
@@ -278,7 +277,8 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     def _context(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
-        return torch.as_tensor(inputs.read_context(self._encoder, self._x_table(X)), device=self._flow_device)
+        features = inputs.read_context(self._encoder, self._x_table(X))
+        return torch.as_tensor(features, device=next(self.flow_.buffers()).device)
 
     def _decode(self, x: Tensor) -> pa.Table:
         """Return the columns of y from encoded values (N, features)."""

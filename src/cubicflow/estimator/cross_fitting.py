@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,9 @@ from cubicflow.training.distributed import Processes
 from cubicflow.training.step import Step
 from cubicflow.weights import Floats
 
+FEWEST_FOLDS = 5
+EVERY = 10  # steps between evaluations of the held-out rows
+PATIENCE = 8  # evaluations without improvement after which training stops
 CLIP_NORM = 5.0
 WEIGHT_DECAY = 1e-2  # pulls spline parameters towards 0, which is the identity and the start of training
 
@@ -41,9 +45,9 @@ class Folds:
     members: int
 
     @classmethod
-    def draw(cls, rows: int, members: int, fewest: int, generator: np.random.Generator) -> Folds:
-        """Draw folds of equal size: one for each member, at least ``fewest``, and at most one for each row."""
-        count = min(max(members, fewest), rows)
+    def draw(cls, rows: int, members: int, generator: np.random.Generator) -> Folds:
+        """Draw folds of equal size: one for each member, at least ``FEWEST_FOLDS``, and at most one for each row."""
+        count = min(max(members, FEWEST_FOLDS), rows)
         labels = generator.permutation(rows) % count
         return cls(labels, min(members, count))
 
@@ -57,21 +61,11 @@ class Folds:
         return self.labels < self.members
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Schedule of training with full batches.
-
-    Attributes:
-        steps: largest number of steps.
-        learning_rate: learning rate of Adam.
-        every: steps between evaluations of the held-out rows.
-        patience: training stops after this many evaluations without improvement.
-    """
+class Schedule(NamedTuple):
+    """The largest number of training steps, and the learning rate of Adam."""
 
     steps: int
     learning_rate: float
-    every: int = 10
-    patience: int = 8
 
 
 def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Schedule, display: Progress) -> Floats:
@@ -93,7 +87,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
     best, best_score, waited = np.empty(0), -np.inf, 0
     states: list[dict[str, Tensor]] = []
     for step in range(schedule.steps + 1):
-        if step % schedule.every == 0 or step == schedule.steps:
+        if step % EVERY == 0 or step == schedule.steps:
             found = held_out_log_prob(flows, x, context, folds)
             score = float(np.average(found[folds.judged], weights=rows.weights[folds.judged]))
             done = step / max(schedule.steps, 1)
@@ -102,7 +96,7 @@ def train(flows: Sequence[Flow], rows: WeightedRows, folds: Folds, schedule: Sch
             if score > best_score or not states:
                 best, best_score, waited = found, score, 0
                 states = [{key: value.clone() for key, value in flow.state_dict().items()} for flow in flows]
-            elif waited >= schedule.patience:
+            elif waited >= PATIENCE:
                 break
         if step < schedule.steps:
             for take_step, batch in zip(steps, batches, strict=True):

@@ -95,11 +95,9 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
 
     def _choose_model(self, rows: pa.Table, weights: Floats) -> tuple[str, Schema]:
         """Return the name of the model for these rows, and their schema."""
-        kinds = dict(self.kinds or {})
-        if self.model == "flow" or (self.model == "auto" and self.template_ is None and not kinds):
+        if self.model == "flow" or (self.model == "auto" and self.template_ is None and not self.kinds):
             return "flow", self._learn_schema(rows, weights)
-        requested = kinds if self.template_ is not None else inputs.array_kinds(kinds, rows.column_names)
-        found = inputs.infer_typed(rows, weights, (), requested, Missing.MODEL)
+        found = inputs.infer_typed(rows, weights, (), self._requested_kinds(rows.column_names), Missing.MODEL)
         return suited_model(found) if self.model == "auto" else self.model, found.schema
 
     def _fit_few(
@@ -108,10 +106,10 @@ class CubicFlowDensity(DensityMixin, BaseFlowEstimator):  # type: ignore[misc] #
         rows = encode(encoder, numbers, weights, generator)
         folds = self._folds(rows, generator)
         with self._progress() as display:
-            ensemble = fit_ensemble(rows, folds, self._settings(seed), display)
-        self._keep(FittedTable(FlowOfNumbers(encoder, ensemble.flow)))
-        self.shares_, judged = ensemble.shares, folds.judged
-        scores = ensemble.held_out + rows.log_det[judged]
+            flow, self.shares_, held_out = fit_ensemble(rows, folds, self._settings(seed), display)
+        self._keep(FittedTable(FlowOfNumbers(encoder, flow)))
+        judged = folds.judged
+        scores = held_out + rows.log_det[judged]
         self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
 
     def score_samples(self, X: Any) -> Floats:  # noqa: N803

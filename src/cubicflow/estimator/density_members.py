@@ -59,17 +59,12 @@ class MemberFamily:
     held_out: Floats
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Mixture of all members, the share of each family, and the held-out log density of each judged row."""
-
-    flow: Mixture
-    shares: dict[str, float]
-    held_out: Floats
-
-
-def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, display: Progress) -> Ensemble:
-    """Fit the members of all families, and return their mixture with the highest held-out likelihood."""
+def fit_ensemble(
+    rows: WeightedRows, folds: Folds, settings: MemberSettings, display: Progress
+) -> tuple[Mixture, dict[str, float], Floats]:
+    """Fit the members of all families. Return their mixture with the highest held-out likelihood, the share of each
+    family, and the held-out log density of each judged row.
+    """
     features = rows.x.shape[1]
     identities = [Compose([]) for _ in range(folds.members)]
     families = [_normals("normals", identities, rows, folds, settings, display)]
@@ -94,8 +89,7 @@ def fit_ensemble(rows: WeightedRows, folds: Folds, settings: MemberSettings, dis
         [family.held_out[judged] + np.log(shares[family.name]) for family, _ in kept], axis=0
     )
     flows = [flow for family, _ in kept for flow in family.flows]
-    flow = Mixture(flows, [shares[family.name] for family, _ in kept for _ in family.flows])
-    return Ensemble(flow, shares, held_out)
+    return Mixture(flows, [shares[family.name] for family, _ in kept for _ in family.flows]), shares, held_out
 
 
 def _normals(

@@ -30,8 +30,8 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator): 
         hidden_features, num_bins, dropout: sizes of the model. Default: chosen for the number of rows.
         learning_rate: learning rate of Adam. Default: chosen for the number of rows.
         max_steps: largest number of training steps. Default: chosen for the number of rows.
-        kinds: kinds of columns whose inferred kind is wrong: a mapping from the name of a frame's column to real,
-            stepped, integer, boolean, categorical, datetime or constant.
+        kinds: kinds of columns whose inferred kind is wrong: a mapping from the column's name (its number, for an
+            array) to real, stepped, integer, boolean, categorical, datetime or constant.
         device: device of training: ``"auto"``, or a name such as ``"cpu"`` or ``"cuda:1"``.
         verbose: whether to show progress on standard error.
         random_state: seed of the initial weights and of the draws.
@@ -53,8 +53,8 @@ class CubicFlowImputer(OneToOneFeatureMixin, TransformerMixin, TableEstimator): 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803 - sklearn's names
         """Fit a model of the columns; ``y`` is ignored."""
         rows = self._x_table(X, fitting=True, gaps=True, fewest=FEWEST_ROWS)
-        kinds = dict(self.kinds or {}) if self.template_ is not None else dict.fromkeys(rows.column_names, "real")
         weights, seed = np.ones(len(rows)), draw_seed(self.random_state)
+        kinds = self._requested_kinds(rows.column_names)
         schema = inputs.infer_typed(rows, weights, (), kinds, Missing.MODEL).schema
         with private_randomness(seed):
             self._fit_many("columns", schema, inputs.read(PlainRows(schema), rows), weights, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,6 @@ from cubicflow.tables import (
     Undivided,
     infer,
     real_schema,
-    some,
 )
 from cubicflow.tables.model import FlowEncoder, Numbers, PlainRows
 from cubicflow.tables.read import in_memory, is_readable, without_views
@@ -85,20 +84,6 @@ def array_table(x: Floats, prefix: str) -> pa.Table:
     return pa.table({f"{prefix}{i}": np.ascontiguousarray(x[:, i]) for i in range(x.shape[1])})
 
 
-def array_kinds(kinds: Mapping[Any, str], x_names: Sequence[str], y_names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the kind of each column of the arrays X and y: real, unless ``kinds`` has another.
-
-    The keys of ``kinds`` are numbers of columns of X, or names of columns of y.
-    """
-    known: dict[Any, str] = {**dict(enumerate(x_names)), **{name: name for name in y_names}}
-    if unknown := [key for key in kinds if key not in known]:
-        y_columns = f", those of y are {some(y_names)}" if y_names else ""
-        raise ValueError(
-            f"kinds names an unknown column {unknown[0]!r}; the columns of X are {some(range(len(x_names)))}{y_columns}"
-        )
-    return dict.fromkeys([*x_names, *y_names], "real") | {known[key]: kind for key, kind in kinds.items()}
-
-
 def learn_real(rows: pa.Table, weights: Floats, context: tuple[str, ...]) -> Schema:
     """Return a schema in which all columns are real."""
     found, counts = merged_duplicates(np.stack([column.to_numpy() for column in rows.columns], axis=1), weights)
@@ -114,16 +99,11 @@ def without_arguments() -> Iterator[None]:
         raise TableError(message_of(error)) from None
 
 
-def learn_typed(rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str]) -> Schema:
-    """Return the schema with the kinds that the command line infers, except for columns in ``kinds``."""
-    return infer_typed(rows, weights, context, kinds, Missing.ERROR).schema
-
-
 @without_arguments()
 def infer_typed(
     rows: pa.Table, weights: Floats, context: tuple[str, ...], kinds: Mapping[str, str], missing: Missing
 ) -> Inferred:
-    """Infer the kinds of columns as :func:`learn_typed` does, and return the whole result of the inference.
+    """Infer the kinds of the columns that are not in ``kinds``, as the command line does.
 
     The schema has no column of weights.
     """

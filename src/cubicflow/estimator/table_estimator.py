@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,10 @@ from cubicflow.estimator.density_members import MemberSettings
 from cubicflow.estimator.weighted_rows import WeightedRows
 from cubicflow.nets.rng import use_generator
 from cubicflow.progress import Progress, make_progress
-from cubicflow.tables import FittedTable, Schema, checked_device, fit_rows
+from cubicflow.tables import FittedTable, Missing, Schema, checked_device, fit_rows, some
 from cubicflow.tables.model import Numbers
 from cubicflow.weights import Floats
 
-FEWEST_FOLDS = 5
 MANY = 5_000  # rows; with more rows, training in batches is faster than training members on all rows at once
 HELD_OUT = 10  # one of this many rows is held out for early stopping
 COLUMN_SIZES = ("hidden_features", "num_bins", "dropout")
@@ -85,6 +83,24 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
             return np.stack([column.to_numpy() for column in rows.columns], axis=1)
         return inputs.in_form_of(self.template_, rows)
 
+    def _requested_kinds(self, x_names: Sequence[str], array_y: Sequence[str] = ()) -> dict[str, str]:
+        """Return the kinds that are not inferred: those in ``kinds``; the other columns of an array are real.
+
+        ``array_y`` are the columns of a y that is an array. For an array X, the keys of ``kinds`` are numbers of
+        columns of X, or names of columns of y.
+        """
+        kinds, are_real = dict(self.kinds or {}), dict.fromkeys(array_y, "real")
+        if self.template_ is not None:
+            return are_real | kinds
+        known: dict[Any, str] = {**dict(enumerate(x_names)), **{name: name for name in array_y}}
+        if unknown := [key for key in kinds if key not in known]:
+            y_columns = f", those of y are {some(array_y)}" if array_y else ""
+            raise ValueError(
+                f"kinds names an unknown column {unknown[0]!r}; the columns of X are "
+                f"{some(range(len(x_names)))}{y_columns}"
+            )
+        return dict.fromkeys(x_names, "real") | are_real | {known[key]: kind for key, kind in kinds.items()}
+
     def _given(self, *names: str, **renamed: str) -> dict[str, Any]:
         """Return the settings that are not None. ``renamed`` maps names of the estimator to other names."""
         all_names = {name: name for name in names} | renamed
@@ -113,12 +129,6 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc] # sklearn has no type
         fitted.flow.double().to(self._device()).eval()
         self.fitted_ = fitted
 
-    @property
-    def _flow_device(self) -> torch.device:
-        """The device of the flow. After unpickling, the device is the CPU for every ``device`` setting."""
-        first: torch.Tensor = next(chain(self.flow_.buffers(), self.flow_.parameters()))
-        return first.device
-
     def _device(self) -> torch.device:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -140,13 +150,10 @@ class BaseFlowEstimator(TableEstimator):
 
         ``given`` are the columns to condition on. ``array_y`` are the columns of a y that is an array.
         """
-        kinds = dict(self.kinds or {})
-        if self.template_ is not None:
-            return inputs.learn_typed(rows, weights, given, {**dict.fromkeys(array_y, "real"), **kinds})
-        if kinds:
-            requested = inputs.array_kinds(kinds, given or rows.column_names, array_y)
-            return inputs.learn_typed(rows, weights, given, requested)
-        return inputs.learn_real(rows, weights, given)
+        if self.template_ is None and not self.kinds:
+            return inputs.learn_real(rows, weights, given)
+        kinds = self._requested_kinds(given or rows.column_names, array_y)
+        return inputs.infer_typed(rows, weights, given, kinds, Missing.ERROR).schema
 
     def _weighted(self, rows: pa.Table, sample_weight: Any) -> tuple[pa.Table, Floats]:
         """Return the rows with a positive weight, and their weights. The values of other rows are never read."""
@@ -164,7 +171,7 @@ class BaseFlowEstimator(TableEstimator):
     def _folds(self, rows: WeightedRows, generator: np.random.Generator) -> Folds:
         if len(rows) < 2:
             raise ValueError("n_samples=1: all rows are the same, but a density needs at least two distinct rows")
-        return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), FEWEST_FOLDS, generator)
+        return Folds.draw(len(rows), whole_number("n_members", self.n_members, 1), generator)
 
     def _settings(self, seed: int) -> MemberSettings:
         steps = 250 if self.max_steps is None else whole_number("max_steps", self.max_steps, 0)
@@ -178,13 +185,8 @@ class BaseFlowEstimator(TableEstimator):
             seed=seed,
         )
 
-    @contextmanager
-    def _progress(self) -> Iterator[Progress]:
-        display = make_progress(bool(self.verbose), validates=True)
-        try:
-            yield display
-        finally:
-            display.close()
+    def _progress(self) -> AbstractContextManager[Progress]:
+        return closing(make_progress(bool(self.verbose), validates=True))
 
 
 @contextmanager

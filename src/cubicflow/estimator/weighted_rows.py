@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cubicflow.tables.model import FlowEncoder, Numbers
-from cubicflow.weights import Floats
+from cubicflow.weights import Floats, effective_size
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def at_least_effective(weights: Floats) -> Floats:
     >>> at_least_effective(np.array([0.25, 0.25, 0.25, 0.25])), at_least_effective(np.array([1.0, 3.0]))
     (array([1., 1., 1., 1.]), array([1., 3.]))
     """
-    return weights * max(1.0, _effective_scale(weights))
+    return weights * max(1.0, effective_size(weights) / float(weights.sum()))
 
 
 def effective_weights(weights: Floats) -> Floats:
@@ -83,8 +83,4 @@ def effective_weights(weights: Floats) -> Floats:
     >>> effective_weights(np.array([0.25, 0.25, 0.25, 0.25])), effective_weights(np.array([8.0, 8.0]))
     (array([1., 1., 1., 1.]), array([1., 1.]))
     """
-    return weights * _effective_scale(weights)
-
-
-def _effective_scale(weights: Floats) -> float:
-    return float(weights.sum() / np.square(weights).sum())
+    return weights * (effective_size(weights) / float(weights.sum()))

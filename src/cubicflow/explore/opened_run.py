@@ -27,7 +27,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
-from cubicflow.training.metrics_file import read_metrics
+from cubicflow.training.run_folder import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 from cubicflow.weights import Floats
 
@@ -190,7 +190,7 @@ def open_run(path: Path) -> OpenedRun:
         fitted = FittedTable.load(path, unfinished=True)
         return OpenedRun(path, now, config, fitted.flow, fitted)
     unfinished = is_unfinished(path, config)
-    model = load_unfinished(path, config).model if unfinished else load_model(path, None, config)
+    model = load_unfinished(path, config) if unfinished else load_model(path, None, config)
     if not isinstance(model, Flow | Mixture):
         raise FlowFileError(
             path / CONFIG_FILE, "the run holds a module that is not a flow; only flows and tables can be shown"

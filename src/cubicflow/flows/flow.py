@@ -122,12 +122,7 @@ class Flow(nn.Module):
         return self.log_prob(x, context)
 
     def log_prob(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        batch_size: int | None = None,
-        temperature: float = 1.0,
+        self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None, temperature: float = 1.0
     ) -> Tensor:
         """Return log p(x | context) in nats, (...,), for x (..., *shape) and context (..., *context_shape). At another
         ``temperature`` than 1, p is the density of tempered samples."""

@@ -78,12 +78,7 @@ class Mixture(nn.Module):
         return self.log_weights.log_softmax(0) if self.trainable_weights else self.log_weights
 
     def log_prob(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        batch_size: int | None = None,
-        temperature: float = 1.0,
+        self, x: Tensor, context: Tensor | None = None, *, batch_size: int | None = None, temperature: float = 1.0
     ) -> Tensor:
         """Return log p(x | context) in nats, (...,), as :meth:`Flow.log_prob` does."""
         parts = [flow.log_prob(x, context, batch_size=batch_size, temperature=temperature) for flow in self.flows]

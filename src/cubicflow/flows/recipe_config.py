@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from cubicflow.arguments import config_of, unknown_name, whole_number
+from cubicflow.arguments import config_of, one_of, unknown_name, whole_number
 from cubicflow.distributions import Base
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.support import data_ends
@@ -81,8 +81,7 @@ class RecipeConfig:
         return cls(**{**(cls.paper_settings() if paper else {}), **settings})
 
     def __post_init__(self) -> None:
-        if self.direction not in ("data", "noise"):
-            raise ValueError(f"direction must be 'data' or 'noise', got {self.direction!r}")
+        one_of("direction", self.direction, ("data", "noise"))
         whole_number("context_features", self.context_features, 0)
 
     def flow(self, base: Base, transform: Transform, shape: Sequence[int] | None = None) -> Flow:

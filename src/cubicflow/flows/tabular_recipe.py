@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from cubicflow.arguments import config_of, permutation, positive
+from cubicflow.arguments import config_of, one_of, permutation, positive
 from cubicflow.distributions import NormalMixture, StandardNormal
 from cubicflow.flows.flow import Flow
 from cubicflow.flows.recipe_config import PAPER_CLIP, RecipeConfig
@@ -130,20 +130,16 @@ class TabularConfig(RecipeConfig):
         super().__post_init__()
         positive("features", self.features)
         positive("num_layers", self.num_layers)
-        if self.layer not in LAYERS:
-            raise ValueError(f"layer must be one of {', '.join(map(repr, LAYERS))}, got {self.layer!r}")
+        one_of("layer", self.layer, LAYERS)
+        one_of("network", self.network, ("mlp", "transformer"))
+        one_of("mask", self.mask, ("alternating", "contiguous"))
+        one_of("normalise", self.normalise, (None, "act", "batch"))
         if self.layer in OWN_NETWORKS and (self.dropout or self.norm is not None):
             raise ValueError(f"layer={self.layer!r} has no residual network; leave out dropout= and norm=")
-        if self.mask not in ("alternating", "contiguous"):
-            raise ValueError(f"mask must be 'alternating' or 'contiguous', got {self.mask!r}")
-        if self.normalise not in (None, "act", "batch"):
-            raise ValueError(f"normalise must be None, 'act' or 'batch', got {self.normalise!r}")
         if self.layer in WHOLE_ROWS and (self.clip is not None or self.family != "cubic"):
             raise ValueError(f"layer={self.layer!r} has no maps of single numbers; leave out clip= and family=")
         if self.layer == "sylvester" and self.context_features:
             raise ValueError("Sylvester layers take no context; leave out context_features=, or choose another layer=")
-        if self.network not in ("mlp", "transformer"):
-            raise ValueError(f"network must be 'mlp' or 'transformer', got {self.network!r}")
         if self.network == "transformer" and self.layer != "autoregressive":
             raise ValueError("network='transformer' needs layer='autoregressive'; coupling layers need network='mlp'")
         if self.network == "transformer" and self.norm is not None:

@@ -37,12 +37,9 @@ class Blend:
 
     def __init__(self, samplers: Sequence[Sampler], shares: Tensor) -> None:
         self.shares = shares.double() / shares.sum()
-        edges = [0]
-        for sampler in samplers:
-            edges.append(edges[-1] + len(sampler))
+        parts = zip(samplers, self.shares.split([len(sampler) for sampler in samplers]), strict=True)
         # Drop samplers with share 0: their densities need not be evaluated.
-        kept = [(sampler, self.shares[a:b]) for sampler, a, b in zip(samplers, edges, edges[1:], strict=False)]
-        self.samplers = [(sampler, part) for sampler, part in kept if float(part.sum()) > 0]
+        self.samplers = [(sampler, own) for sampler, own in parts if float(own.sum()) > 0]
 
     def log_density(self, u: Tensor) -> Tensor:
         """Return the log density of every point: (N, D) -> (N,)."""
@@ -56,13 +53,11 @@ class Blend:
             max=len(shares) - 1
         )
         u = torch.empty_like(noise[:, 1:])
-        first = 0
-        for sampler, own in self.samplers:
-            for part in range(len(own)):
-                rows = (choice == first + part).nonzero()[:, 0]
-                if len(rows):
-                    u[rows] = sampler.draw(part, noise[rows, 1:]).to(u.dtype)
-            first += len(own)
+        densities = [(sampler, part) for sampler, own in self.samplers for part in range(len(own))]
+        for number, (sampler, part) in enumerate(densities):
+            rows = (choice == number).nonzero()[:, 0]
+            if len(rows):
+                u[rows] = sampler.draw(part, noise[rows, 1:]).to(u.dtype)
         return u.clamp(EDGE, 1 - EDGE)
 
 

@@ -62,18 +62,16 @@ class Bounds:
         if not self.columns:
             raise ValueError("bounds is empty; give one pair (low, high) for each column of the points")
         self.circles = [isinstance(column, Circle) for column in self.columns]
-        self.lines = [isinstance(column, Line) for column in self.columns]
         pairs = torch.tensor([[float(end) for end in column] for column in self.columns], dtype=torch.float64)
-        line = torch.tensor(self.lines)
-        self._line = line
-        self._low, self._size = pairs[:, 0], torch.where(line, pairs[:, 1], pairs[:, 1] - pairs[:, 0])
+        self._line = torch.tensor([isinstance(column, Line) for column in self.columns])
+        self._low, self._size = pairs[:, 0], torch.where(self._line, pairs[:, 1], pairs[:, 1] - pairs[:, 0])
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def from_cube(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Map points u of the unit cube to (x, log |dx/du|): (N, D) -> (N, D), (N,)."""
-        if not any(self.lines):
+        if not bool(self._line.any()):
             return self._low + self._size * u, self._size.log().sum().expand(len(u))
         angle = math.pi * (u - 0.5)
         x = self._low + self._size * torch.where(self._line, angle.tan(), u)

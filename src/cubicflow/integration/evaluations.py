@@ -17,6 +17,7 @@ identically distributed. So their spread gives the standard error, including the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -34,7 +35,6 @@ class Fold:
         self.values = torch.empty(0, dtype=torch.float64)  # f times the volume element at the point
         self.log_total = torch.empty(0, dtype=torch.float64)  # log sum_t n_t q_t
         self.log_own = torch.empty(0, dtype=torch.float64)  # log n_t q_t of the point's own round
-        self.replicate = torch.empty(0, dtype=torch.int64)  # replicate number, counted over all rounds
         self.rounds: list[tuple[Blend, int, int]] = []  # blend, number of points, number of replicates
 
     def __len__(self) -> int:
@@ -42,20 +42,16 @@ class Fold:
 
     def add(self, blend: Blend, u: Tensor, values: Tensor, replicates: int) -> None:
         """Add the points of one round, drawn from ``blend``: ``replicates`` groups of equal size, in order."""
-        log_n = torch.tensor(float(len(u)), dtype=torch.float64).log()
-        own = blend.log_density(u) + log_n
+        own = blend.log_density(u) + math.log(len(u))
         total = own
         for earlier, n, _ in self.rounds:
-            total = torch.logaddexp(total, earlier.log_density(u) + torch.tensor(float(n)).log())
+            total = torch.logaddexp(total, earlier.log_density(u) + math.log(n))
         if len(self):
-            self.log_total = torch.logaddexp(self.log_total, blend.log_density(self.u) + log_n)
-        first = sum(count for _, _, count in self.rounds)
-        numbers = first + torch.arange(replicates).repeat_interleave(len(u) // replicates)
+            self.log_total = torch.logaddexp(self.log_total, blend.log_density(self.u) + math.log(len(u)))
         self.u = torch.cat([self.u, u])
         self.values = torch.cat([self.values, values])
         self.log_total = torch.cat([self.log_total, total])
         self.log_own = torch.cat([self.log_own, own])
-        self.replicate = torch.cat([self.replicate, numbers])
         self.rounds.append((blend, len(u), replicates))
 
     @property
@@ -65,22 +61,21 @@ class Fold:
 
     def estimate(self) -> tuple[float, float]:
         """Return the estimate and its standard error."""
-        sums = torch.zeros(sum(r for _, _, r in self.rounds), dtype=torch.float64)
-        sums = sums.scatter_add(0, self.replicate, self.weights)
-        rounds = sums.split([replicates for _, _, replicates in self.rounds])
-        return float(sums.sum()), math.hypot(*map(error_of_sum, rounds))
+        sums = [own.sum(1) for own in self._by_replicates(self.weights)]
+        return float(torch.cat(sums).sum()), math.hypot(*map(error_of_sum, sums))
 
     def round_estimates(self) -> list[Round]:
         """Return each round's own estimate of the integral."""
-        found = []
-        start = 0
-        own = self.values * (-self.log_own).exp()
-        for _, n, replicates in self.rounds:
-            weights = own[start : start + n]
-            sums = weights.view(replicates, -1).sum(1)
-            found.append(Round(float(sums.sum()), error_of_sum(sums), effective_size(weights.abs()), replicates))
-            start += n
-        return found
+        return [
+            Round(float(own.sum()), error_of_sum(own.sum(1)), effective_size(own.abs()), len(own))
+            for own in self._by_replicates(self.values * (-self.log_own).exp())
+        ]
+
+    def _by_replicates(self, weights: Tensor) -> Iterator[Tensor]:
+        """Yield the weights of each round, (replicates, n / replicates)."""
+        parts = weights.split([n for _, n, _ in self.rounds])
+        for (_, _, replicates), part in zip(self.rounds, parts, strict=True):
+            yield part.view(replicates, -1)
 
 
 def error_of_sum(terms: Tensor) -> float:

@@ -40,20 +40,14 @@ class FlowSampler:
     @torch.no_grad()
     def log_densities(self, u: Tensor) -> Tensor:
         """Return the log density of every point: (N, D) -> (N, 1)."""
-        pieces = []
-        for rows in u.split(ROWS_AT_ONCE):
-            v, log_marginals = self.marginals.to_noise(0, rows)
-            pieces.append(self.flow.log_prob(v.float()).double() + log_marginals)
-        return torch.cat(pieces)[:, None] if pieces else u.new_zeros(0, 1)
+        v, log_marginals = self.marginals.to_noise(0, u)
+        return (self.flow.log_prob(v.float(), batch_size=ROWS_AT_ONCE).double() + log_marginals)[:, None]
 
     @torch.no_grad()
     def draw(self, part: int, noise: Tensor) -> Tensor:
         """Map uniform noise to points: (n, D) -> (n, D)."""
-        pieces = []
-        for rows in noise.split(ROWS_AT_ONCE):
-            v, _ = self.flow.from_noise(rows.float())
-            pieces.append(self.marginals.draw(part, v.double().clamp(0, 1)))
-        return torch.cat(pieces)
+        v, _ = self.flow.from_noise(noise.float(), batch_size=ROWS_AT_ONCE)
+        return self.marginals.draw(part, v.double().clamp(0, 1))
 
     def snapshot(self) -> FlowSampler:
         """Return a copy that later training does not change."""

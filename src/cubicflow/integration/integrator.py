@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,14 +28,15 @@ LEAST, LEAST_PER_COLUMN = 1_000, 100
 LARGEST_SEED = 2**62  # torch takes seeds of 64 bits, and each fold has its own seed
 
 
-class Pending(NamedTuple):
+@dataclass
+class Pending:
     """The points of a round in all folds, drawn and partly evaluated."""
 
     blends: list[Blend]
     u: Tensor  # (FOLDS n, D), fold after fold
-    values: Tensor  # (FOLDS n,); the first done[0] values are known
-    done: list[int]  # number of evaluated points, in a list of length 1 because a tuple's items cannot be replaced
+    values: Tensor  # (FOLDS n,); the first ``done`` values are known
     replicates: int
+    done: int = 0
 
 
 class Integrator:
@@ -94,7 +96,7 @@ class Integrator:
     @property
     def evaluations(self) -> int:
         """The number of evaluations made so far."""
-        return sum(len(fold) for fold in self._folds) + (self._pending.done[0] if self._pending else 0)
+        return sum(len(fold) for fold in self._folds) + (self._pending.done if self._pending else 0)
 
     def run(self, evaluations: int = 0, *, f: Function | None = None) -> Integral:
         """Make ``evaluations`` more evaluations, and return the integral from all evaluations.
@@ -104,7 +106,13 @@ class Integrator:
         """
         if f is not None:
             self.integrand = Integrand(f, self.integrand.arrays, self.integrand.batch_size)
-        self._target += self._checked(evaluations)
+        evaluations = whole_number("evaluations", evaluations, 0)
+        least = max(LEAST, LEAST_PER_COLUMN * len(self.bounds))
+        if self._target + evaluations < least:
+            raise ValueError(
+                f"evaluations={evaluations} is too few for {len(self.bounds)} columns; give at least {least:,}"
+            )
+        self._target += evaluations
         if self._pending is not None:
             self._finish(self._pending)
         total = self._target
@@ -129,27 +137,16 @@ class Integrator:
             raise ValueError("nothing was evaluated yet; call run(evaluations=...) first")
         return summarise(self._folds, self.bounds)
 
-    def _checked(self, evaluations: int) -> int:
-        evaluations = whole_number("evaluations", evaluations, 0)
-        least = max(LEAST, LEAST_PER_COLUMN * len(self.bounds))
-        if self._target + evaluations < least:
-            raise ValueError(
-                f"evaluations={evaluations} is too few for {len(self.bounds)} columns; give at least {least:,}"
-            )
-        return evaluations
-
     def _draw(self, n: int, replicates: int, *, search: bool, train: bool) -> Pending:
         """Draw the points of a round: ``replicates`` nets of n points for each fold."""
-        folds, already = self._folds, self.evaluations / self._target
-        if not len(folds[0]):
-            blends = [adapter.first() for adapter in self._adapters]
-        else:
-            blends = [
-                adapter.next(folds[(c + 1) % FOLDS], already, search=search, train=train)
-                for c, adapter in enumerate(self._adapters)
-            ]
+        already = self.evaluations / self._target
+        others = [*self._folds[1:], self._folds[0]]
+        blends = [
+            adapter.next(other, already, search=search, train=train) if len(other) else adapter.first()
+            for adapter, other in zip(self._adapters, others, strict=True)
+        ]
         u = torch.cat([blend.draw(self._noise(n, replicates)) for blend in blends])
-        return Pending(blends, u, torch.zeros(len(u), dtype=torch.float64), [0], replicates)
+        return Pending(blends, u, torch.zeros(len(u), dtype=torch.float64), replicates)
 
     def _noise(self, n: int, replicates: int) -> Tensor:
         """Return scrambled Sobol nets, one after the other: (replicates x n, D + 1)."""
@@ -162,16 +159,15 @@ class Integrator:
 
     def _finish(self, pending: Pending) -> None:
         """Evaluate the remaining points of a round, and add the round to the folds. Values survive an error in f."""
-        size, done = self.integrand.batch_size, pending.done
-        while done[0] < len(pending.u):
-            rows = slice(done[0], done[0] + size)
+        while pending.done < len(pending.u):
+            rows = slice(pending.done, pending.done + self.integrand.batch_size)
             x, log_volume = self.bounds.from_cube(pending.u[rows])
             try:
                 values = self.integrand(x)
             except IntegrandError as error:
                 raise IntegrandError(self._interrupted(str(error)), self) from error.__cause__
             pending.values[rows] = values * log_volume.exp()
-            done[0] += len(x)
+            pending.done += len(x)
         self._pending = None
         parts = zip(pending.u.chunk(FOLDS), pending.values.chunk(FOLDS), strict=True)
         for fold, blend, (u, values) in zip(self._folds, pending.blends, parts, strict=True):

@@ -6,8 +6,7 @@ from cubicflow.nets.causal_transformer import CausalTransformer
 from cubicflow.nets.concat_squash_mlp import ConcatSquashMLP
 from cubicflow.nets.fourier_mlp import FourierMLP
 from cubicflow.nets.masked_residual_mlp import MaskedResidualMLP
-from cubicflow.nets.residual_conv import ResidualConv
-from cubicflow.nets.residual_mlp import ResidualMLP
+from cubicflow.nets.residual_net import ResidualConv, ResidualMLP
 from cubicflow.nets.transformer import Transformer
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given, config_of, positive
+from cubicflow.arguments import arguments_of, check_context_given, one_of, positive
 
 # An activation, and its slope given its input and its output. Both have derivatives of any order.
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -56,9 +56,7 @@ class ConcatSquashMLP(nn.Module):
         self.hidden_features = positive("hidden_features", hidden_features)
         self.num_blocks = positive("num_blocks", num_blocks)
         self.context_features, self.identity_start = context_features, identity_start
-        self.activation = activation
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be {' or '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
+        self.activation = one_of("activation", activation, ACTIVATIONS)
         sizes = list(pairwise([in_features - 1, *[hidden_features] * num_blocks, out_features]))
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in sizes)  # type: ignore[assignment] # a sequence of them
         self.gates = nn.ModuleList(nn.Linear(1 + context_features, m) for _, m in sizes)
@@ -69,8 +67,7 @@ class ConcatSquashMLP(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        sizes = config_of(self, "in_features", "out_features", "hidden_features", "num_blocks", "context_features")
-        return {**sizes, **config_of(self, "activation", "identity_start")}
+        return arguments_of(self)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the outputs for values and times, (N, in_features), and contexts, (N, C)."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.arguments import whole_number
-from cubicflow.nets.residual_mlp import ResidualMLP
+from cubicflow.nets.residual_net import ResidualMLP
 from cubicflow.nets.tracing import constant_tensor
 
 

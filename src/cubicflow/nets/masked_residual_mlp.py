@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -38,12 +38,7 @@ class MaskedResidualMLP(ResidualNet):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        adjacency: Sequence[Sequence[bool]] | None = None,
-        **settings: Any,
+        self, in_features: int, out_features: int, *, adjacency: Sequence[Sequence[bool]] | None = None, **settings: Any
     ) -> None:
         self.adjacency = None if adjacency is None else [[bool(entry) for entry in row] for row in adjacency]
         self.levels = None if self.adjacency is None else levels_of(self.adjacency, in_features)
@@ -87,6 +82,25 @@ def check_outputs_per_feature(in_features: int, out_features: int) -> None:
             f"out_features must be a multiple of in_features, the same number of outputs for each feature; got "
             f"{out_features} and {in_features}"
         )
+
+
+def start_decoding(network: nn.Module, like: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
+    """Return the function of the network's own ``start_decoding``; see :class:`~cubicflow.nets.CausalTransformer`. If
+    it has none, each call takes a full pass. ``like`` has the shape of the inputs, (N, D)."""
+    if (own := getattr(network, "start_decoding", None)) is not None:
+        function: Callable[[Tensor | None], Tensor] = own(len(like), context)
+        return function
+    known: list[Tensor] = []
+
+    def next_outputs(before: Tensor | None) -> Tensor:
+        known.extend([] if before is None else [before[:, None]])
+        i = len(known)
+        # Features from i on are unknown and set to 0. The network's outputs for feature i do not depend on them.
+        x = torch.cat([*known, torch.zeros_like(like[:, i:])], dim=1)
+        outputs: Tensor = network(x) if context is None else network(x, context)
+        return outputs.unflatten(1, (like.shape[1], -1))[:, i]
+
+    return next_outputs
 
 
 def levels_of(adjacency: Sequence[Sequence[bool]], features: int) -> list[list[int]]:

@@ -1,5 +1,4 @@
-"""The base class of the residual networks: a first layer, pre-activation residual blocks, a last layer that starts at
-zero."""
+"""The residual networks: a first layer, pre-activation residual blocks, a last layer that starts at zero."""
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given, config_of, positive
+from cubicflow.arguments import check_context_given, config_of, one_of, positive
+from cubicflow.nets.products import Linear
 from cubicflow.nets.rng import Dropout
 from cubicflow.nets.tracing import constant_tensor
 
@@ -62,14 +62,12 @@ class ResidualNet(nn.Module, ABC):
                 f"{type(self).__name__} needs at least one input or context feature, got in_features={in_features} "
                 f"and context_features={context_features}"
             )
-        if norm not in NORMS:
-            raise ValueError(f"norm must be one of {', '.join(map(repr, NORMS))}, got {norm!r}")
         self.circles = as_circles(circles, in_features)
         self._angles = [i for i, circle in enumerate(self.circles or []) if circle]
         self.in_features = in_features
         self.context_features = context_features
         self.dropout = dropout
-        self.norm = norm
+        self.norm = one_of("norm", norm, NORMS)
         self.identity_start = identity_start
         self.scale_output = scale_output
         self.residual = residual
@@ -134,6 +132,59 @@ class ResidualNet(nn.Module, ABC):
             h = block(h)
         out: Tensor = self.last(F.relu(h)) * self.scale
         return out
+
+
+class ResidualMLP(ResidualNet):
+    """A residual network on vectors: (N, in_features) [, (N, C)] -> (N, out_features).
+
+    The arguments are as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
+
+    >>> net = ResidualMLP(3, 22, hidden_features=16)
+    >>> net(torch.randn(5, 3)).shape, bool((net(torch.randn(5, 3)) == 0).all())
+    (torch.Size([5, 22]), True)
+    """
+
+    def _make_ends(self) -> tuple[nn.Module, nn.Module]:
+        first = Linear(self._encoded_features() + self.context_features, self.hidden_features)
+        return first, Linear(self.hidden_features, self.out_features)
+
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
+        width = self.hidden_features
+        return Linear(width, width, relu=self.norm is None), Linear(width, width)
+
+
+class ResidualConv(ResidualNet):
+    """A residual convolutional network: (N, in_features, H, W) [, (N, C)] -> (N, out_features, H, W). Features are
+    channels.
+
+    The network is a 3x3 convolution, residual blocks of a 3x3 and a 1x1 convolution, and a 1x1 output convolution. Zero
+    padding keeps the size of the image. Context is concatenated to the inputs as constant channels. Context that is an
+    image, (N, C, height, width), is averaged over the pixels of the inputs, and gives channels that vary. The arguments
+    are as in :class:`~cubicflow.nets.residual_net.ResidualNet`.
+
+    >>> ResidualConv(2, 44, hidden_features=8)(torch.randn(5, 2, 4, 4)).shape
+    torch.Size([5, 44, 4, 4])
+    """
+
+    def _make_ends(self) -> tuple[nn.Module, nn.Module]:
+        first = nn.Conv2d(self.in_features + self.context_features, self.hidden_features, 3, padding=1)
+        return first, nn.Conv2d(self.hidden_features, self.out_features, 1)
+
+    def _make_layers(self) -> tuple[nn.Module, nn.Module]:
+        width = self.hidden_features
+        return nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 1)
+
+    def _make_norm(self) -> nn.Module:
+        if self.norm is None:
+            return nn.Identity()
+        return nn.BatchNorm2d(self.hidden_features) if self.norm == "batch" else nn.GroupNorm(1, self.hidden_features)
+
+    def _join(self, x: Tensor, context: Tensor) -> Tensor:
+        if context.ndim == 2:
+            planes = context[:, :, None, None].expand(-1, -1, *x.shape[-2:])
+        else:
+            planes = F.adaptive_avg_pool2d(context, (x.shape[-2], x.shape[-1]))
+        return torch.cat([x, planes], dim=1)
 
 
 def as_circles(circles: Sequence[bool] | None, in_features: int) -> list[bool] | None:

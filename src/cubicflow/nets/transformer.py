@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, number, positive
+from cubicflow.arguments import arguments_of, number, positive
 from cubicflow.nets.precision import has_autocast, without_autocast
 from cubicflow.nets.products import products
 from cubicflow.nets.tracing import is_traced
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return config_of(self, "hidden_features", "num_blocks", "num_heads", "dropout", "causal")
+        return arguments_of(self)
 
     def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """Map tokens (N, T, H) to outputs (N, T, H). With a cache, the tokens follow the tokens in the cache: any

@@ -21,7 +21,7 @@ from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.judging import read_judgement
 from cubicflow.tables.run import Score, ScoredParts, is_own, score_some, score_warnings, verdict
-from cubicflow.training.metrics_file import read_metrics
+from cubicflow.training.run_folder import read_metrics
 
 PAGE_NAME = "report.html"
 PLOTS = "plots"  # the folder of the report in a run folder

@@ -24,7 +24,7 @@ from cubicflow.splines.bins import (
     steffen_slopes,
 )
 from cubicflow.splines.calls import calls
-from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap
 
 # From the first guess below, 5 steps converge in float64 for every a, b in [1e-7, 3 - 1e-3] and c in [4e-18, 1/2]. The
 # sixth step is a reserve. Convergence is quadratic, so float32 needs two steps fewer; the kernels use that.
@@ -143,12 +143,10 @@ class CubicRoot(torch.autograd.Function):
         return -scaled * t * tau * tau, scaled * t * t * tau, scaled
 
 
-def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """Return the differentiable root t of f(t) = c."""
-    if calls.in_forward_mode():
-        return reattached_root(start, end, c)
-    root: Tensor = CubicRoot.apply(start, end, c)
-    return root
+def cubic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the differentiable root t of f(t) = c, and 1 - t."""
+    t = (reattached_root if calls.in_forward_mode() else CubicRoot.apply)(start, end, c)
+    return t, 1 - t
 
 
 def reattached_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
@@ -167,4 +165,4 @@ def reattached_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
     return t
 
 
-CUBIC = UnitMap(cubic_shape, with_rest(cubic_root))
+CUBIC = UnitMap(cubic_shape, cubic_root)

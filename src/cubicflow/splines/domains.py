@@ -1,7 +1,4 @@
-"""The domains of splines: the set of inputs and outputs, and the name of that set in every backend.
-
-A domain is one record. A backend refuses a domain whose record has no name for that backend.
-"""
+"""The domains of splines: the set of inputs and outputs, and its name in the kernels. A domain is one record."""
 
 from __future__ import annotations
 
@@ -21,20 +18,19 @@ class Domain(NamedTuple):
     evaluate: (x, bins, unit_map, inverse) -> (y, log_slope), in eager torch.
     bounds:   the lowest and highest input. Inputs outside are clamped and have log-slope -inf. None: no bounds.
     periodic: whether both ends are one point. A family then makes its bins by ``make_circle``.
-    native, triton: the name of the domain in that backend's kernels, or None if the kernels do not have the domain.
+    kernel:   the name of the domain in the kernels of both fast backends, or None if they do not have the domain.
     """
 
     title: str
     evaluate: Callable[[Tensor, Bins, UnitMap, bool], tuple[Tensor, Tensor]]
     bounds: tuple[float, float] | None = None
     periodic: bool = False
-    native: str | None = None
-    triton: str | None = None
+    kernel: str | None = None
 
 
 DOMAINS = {
-    "real": Domain("the real line", evaluate_real, native="REAL_LINE", triton="REAL_LINE"),
-    "unit": Domain("the unit interval", evaluate_unit, (0.0, 1.0), native="UNIT_INTERVAL", triton="UNIT_INTERVAL"),
+    "real": Domain("the real line", evaluate_real, kernel="REAL_LINE"),
+    "unit": Domain("the unit interval", evaluate_unit, (0.0, 1.0), kernel="UNIT_INTERVAL"),
     "circle": Domain("the circle", evaluate_circle, periodic=True),
 }
 

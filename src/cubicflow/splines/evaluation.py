@@ -36,24 +36,12 @@ class UnitMap(NamedTuple):
     """The map of one bin onto the unit square, and its inverse.
 
     shape: (t, tau, start, end) -> Shape.
-    root:  (start, end, c) -> t and 1 - t with f(t) = c, for c <= 1/2; differentiable in all three.
+    root:  (start, end, c) -> t and 1 - t with f(t) = c, for c <= 1/2; differentiable in all three. If no slope is many
+           times the secant, c <= 1/2 keeps t away from 1, and the subtraction 1 - t is precise.
     """
 
     shape: Callable[[Tensor, Tensor, Tensor, Tensor], Shape]
     root: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def with_rest(root: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return a function that gives t and 1 - t from a ``root`` that gives t.
-
-    1 - t is precise if no slope is many times the secant: c <= 1/2 then keeps t away from 1.
-    """
-
-    def both(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        t = root(start, end, c)
-        return t, 1 - t
-
-    return both
 
 
 class BinResult(NamedTuple):

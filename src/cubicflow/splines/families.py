@@ -2,7 +2,7 @@
 
 A new family needs a record here and a file for its unit map. It then runs on the reference backend through
 :func:`cubicflow.splines.spline`. The fast backends need a branch in ``native/csrc/unit.h`` and in ``triton/unit.py``,
-and the names of those branches in the record.
+and the name of those branches in the record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Family(NamedTuple):
                rotation. None if the family has no slopes that could agree across the seam.
     unit_map:  the map in one bin, and its inverse.
     floors:    the names of the floors on bins that the family has.
-    native, triton: the name of the family in that backend's kernels, or None if the kernels do not have the family.
+    kernel:    the name of the family in the kernels of both fast backends, or None if they do not have the family.
     """
 
     per_bin: int
@@ -36,8 +36,7 @@ class Family(NamedTuple):
     make_bins: Callable[..., Bins]
     unit_map: UnitMap
     floors: tuple[str, ...] = ("min_bin_width", "min_bin_height")
-    native: str | None = None
-    triton: str | None = None
+    kernel: str | None = None
     make_circle: Callable[..., Bins] | None = None
 
     def num_params(self, num_bins: int) -> int:
@@ -54,20 +53,17 @@ class Family(NamedTuple):
 # The keys are (family, slopes). slopes is None for families without a choice of slopes.
 FAMILIES: dict[tuple[str, str | None], Family] = {
     ("cubic", "steffen"): Family(
-        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, make_circle=partial(cubic_circle, slopes="steffen"),
-        native="STEFFEN", triton="STEFFEN",
+        2, 2, partial(cubic_bins, slopes="steffen"), CUBIC, kernel="STEFFEN",
+        make_circle=partial(cubic_circle, slopes="steffen"),
     ),
     ("cubic", "free"): Family(
-        3, 1, partial(cubic_bins, slopes="free"), CUBIC, make_circle=partial(cubic_circle, slopes="free"),
-        native="FREE", triton="FREE",
+        3, 1, partial(cubic_bins, slopes="free"), CUBIC, kernel="FREE",
+        make_circle=partial(cubic_circle, slopes="free"),
     ),
-    ("quadratic", None): Family(
-        2, 1, quadratic_bins, QUADRATIC, make_circle=quadratic_circle, native="QUADRATIC", triton="QUADRATIC"
-    ),
+    ("quadratic", None): Family(2, 1, quadratic_bins, QUADRATIC, kernel="QUADRATIC", make_circle=quadratic_circle),
     ("linear", None): Family(1, 0, linear_bins, LINEAR, floors=("min_bin_height",)),
     ("rational_quadratic", None): Family(
-        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, make_circle=rational_quadratic_circle,
-        native="RATIONAL", triton="RATIONAL",
+        3, 1, rational_quadratic_bins, RATIONAL_QUADRATIC, kernel="RATIONAL", make_circle=rational_quadratic_circle
     ),
 }  # fmt: skip
 

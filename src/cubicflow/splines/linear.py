@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, floored_softmax
-from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap
 
 
 def linear_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
@@ -21,8 +21,8 @@ def linear_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape:
     return Shape(ones, ones, ones)
 
 
-def linear_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    return c
+def linear_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    return c, 1 - c
 
 
-LINEAR = UnitMap(linear_shape, with_rest(linear_root))
+LINEAR = UnitMap(linear_shape, linear_root)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cubicflow.splines.bins import Bins, bins_from_slopes, floored_softmax
-from cubicflow.splines.evaluation import Shape, UnitMap, with_rest
+from cubicflow.splines.evaluation import Shape, UnitMap
 
 
 def quadratic_bins(params: Tensor, num_bins: int, min_bin_width: float, min_bin_height: float) -> Bins:
@@ -44,14 +44,15 @@ def quadratic_shape(t: Tensor, tau: Tensor, start: Tensor, end: Tensor) -> Shape
     return Shape(q=start * tau + t, qbar=end * t + tau, slope=start * tau + end * t)
 
 
-def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> Tensor:
-    """Return the root t of a t + (1 - a) t^2 = c.
+def quadratic_root(start: Tensor, end: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the root t, and 1 - t, of a t + (1 - a) t^2 = c.
 
     The discriminant a^2 + 4 (1 - a) c is written as a sum of nonnegative terms, so it cannot be negative. The
     denominator is a sum of nonnegative numbers, so it does not cancel.
     """
     discriminant = (start - 2 * c).square() + 4 * c * (1 - c)
-    return 2 * c / (start + discriminant.sqrt())
+    t = 2 * c / (start + discriminant.sqrt())
+    return t, 1 - t
 
 
-QUADRATIC = UnitMap(quadratic_shape, with_rest(quadratic_root))
+QUADRATIC = UnitMap(quadratic_shape, quadratic_root)

@@ -130,7 +130,7 @@ class FittedTable:
                 path, "the run was not fitted to a table with 'cubicflow fit'; load its flow with cubicflow.load"
             )
         if unfinished and is_unfinished(Path(folder), config):
-            return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config).model)
+            return cls._from_json(path, section, lambda: load_unfinished(Path(folder), config))
         return cls._from_json(path, section, lambda: load_model(folder, checked_device(device), config))
 
     @classmethod

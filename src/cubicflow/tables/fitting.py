@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cubicflow.advice import Advice
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.copied_columns import copy_constraints, described_copies, find_copies
 from cubicflow.tables.fitted import MODELS, SECTION, FittedTable
 from cubicflow.tables.model.flow import evenly_spaced, sampled
 from cubicflow.tables.model.table_model import TableModel
@@ -23,7 +22,7 @@ from cubicflow.tables.query.constraints import LinearConstraint, learn_constrain
 from cubicflow.tables.query.sample import all_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
-from cubicflow.tables.run.copied_rows import copied_rows
+from cubicflow.tables.run.copies import copied_rows, copy_constraints, described_copies, find_copies
 from cubicflow.tables.run.means import Mean, MeanOfRows
 from cubicflow.tables.run.starts import begin_from, check_same_table, check_start, model_of
 from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, score_lines, score_warnings
@@ -225,9 +224,8 @@ def _better(
         path = Path(folder) / "run"
         sections = {SECTION: second.to_json()}
         trained, tried = train_rows(rival, training, sections=sections, run=path, progress=progress)
-        gain = MeanOfRows()
-        gain.update(trained.score(validation).log_p - first.model.score(validation).log_p, validation.weights)
-        found = gain.result()
+        gain = trained.score(validation).log_p - first.model.score(validation).log_p
+        found = MeanOfRows.of(gain, validation.weights).result()
         is_better = found.mean > 0
         kept, left = (trained, first.model) if is_better else (first.model, trained)
         message = (
@@ -313,7 +311,7 @@ def score_part(model: TableModel, rows: TableRows) -> Score:
     for first in range(0, rows.num_rows, ROWS_AT_ONCE):
         numbers = rows.plain(first, min(first + ROWS_AT_ONCE, rows.num_rows))
         scored = model.score(numbers)
-        score.update(scored.log_p, scored.baseline, numbers.weights)
+        score += ScoreOfRows.of(scored.log_p, scored.baseline, numbers.weights)
     return score.result()
 
 

@@ -200,54 +200,48 @@ def _normal_cdf(z: Floats) -> Floats:
 # --- statistics of the training rows of a column, accumulated batch by batch ---
 
 
+@dataclass(frozen=True)
 class Moments:
-    """An accumulator of the weighted mean and variance.
+    """The total weight, the mean and the sum of squares around the mean of some values, which may have weights.
 
-    Batches are merged by the rule of Chan, Golub and LeVeque (1979), which does not subtract large sums. With an
-    infinite value, such as the score of a row of probability 0, the mean is infinite and the standard deviation NaN.
+    Moments of several batches are added by the rule of Chan, Golub and LeVeque (1979), which does not subtract large
+    sums. With an infinite value, such as the score of a row of probability 0, the mean is infinite and the standard
+    deviation NaN.
+
+    >>> both = Moments.of(np.array([1.0, 2.0])) + Moments.of(np.array([6.0]))
+    >>> both.mean, both.weight
+    (3.0, 3.0)
     """
 
-    def __init__(self) -> None:
-        self.weight = 0.0
-        self.mean = 0.0
-        self._squares = 0.0
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
 
-    def update(self, values: Floats, weights: Floats | None) -> None:
-        """Add values with these weights."""
-        batch = Moments()
-        batch.weight = float(len(values) if weights is None else weights.sum())
-        if batch.weight:
-            batch.mean = float(np.average(values, weights=weights))
-            with np.errstate(invalid="ignore"):
-                squares = (values - batch.mean) ** 2
-            batch._squares = float((squares if weights is None else weights * squares).sum())
-            self.merge(batch)
+    @classmethod
+    def of(cls, values: Floats, weights: Floats | None = None) -> Moments:
+        """Return the moments of values with these weights."""
+        weight = float(len(values) if weights is None else weights.sum())
+        if not weight:
+            return cls()
+        mean = float(np.average(values, weights=weights))
+        if not math.isfinite(mean):
+            return cls(weight, mean, math.nan)
+        squares = (values - mean) ** 2
+        return cls(weight, mean, float((squares if weights is None else weights * squares).sum()))
 
-    def merge(self, other: Moments) -> None:
-        """Add the values of another accumulator.
-
-        >>> one, other = Moments(), Moments()
-        >>> one.update(np.array([1.0, 2.0]), None), other.update(np.array([6.0]), None)
-        (None, None)
-        >>> one.merge(other)
-        >>> one.mean, one.weight
-        (3.0, 3.0)
-        """
-        if not other.weight:
-            return
+    def __add__(self, other: Moments) -> Moments:
+        if not self.weight or not other.weight:
+            return self if self.weight else other
         total = self.weight + other.weight
-        if not math.isfinite(other.mean) or not math.isfinite(self.mean):
-            self.mean, self._squares, self.weight = self.mean + other.mean, math.nan, total
-            return
+        if not math.isfinite(self.mean) or not math.isfinite(other.mean):
+            return Moments(total, self.mean + other.mean, math.nan)
         shift = other.mean - self.mean
-        self._squares += other._squares
-        self._squares += shift * shift * self.weight * other.weight / total
-        self.mean += shift * other.weight / total
-        self.weight = total
+        squares = self.squares + other.squares + shift * shift * self.weight * other.weight / total
+        return Moments(total, self.mean + shift * other.weight / total, squares)
 
     @property
     def std(self) -> float:
-        return math.sqrt(self._squares / self.weight) if self.weight else 0.0
+        return math.sqrt(self.squares / self.weight) if self.weight else 0.0
 
 
 def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:

@@ -9,25 +9,53 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cubicflow.files import NotPlainError, check_plain, sync_folder
 from cubicflow.flows.serialization import write_tensors
-from cubicflow.saved import SavedValueError, from_json
-from cubicflow.training.records import RunNumbers
+from cubicflow.saved import Count, Range, SavedValueError, from_json
 
 FORMAT = "cubicflow-checkpoint"
 VERSION = "1"
 NEWEST = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"
 NEXT = "checkpoint-next.safetensors"
-DAMAGED = "checkpoint-damaged.safetensors"
-NAMES = (NEWEST, NEXT, PREVIOUS, DAMAGED)
+NAMES = (NEWEST, NEXT, PREVIOUS, "checkpoint-damaged.safetensors")  # older versions gave a damaged file this name
+
+
+RAW: Literal["raw"] = "raw"
+AVERAGED: Literal["averaged"] = "averaged"
+WeightsKind = Literal["raw", "averaged"]
+Seconds = Annotated[float, Range(0)]
+Loss = Annotated[float, Range(-1e300, 1e300)]
+
+
+@dataclass
+class RunNumbers:
+    """Numbers of a run that its checkpoints hold.
+
+    Attributes:
+        step: number of steps taken.
+        elapsed: seconds of training.
+        best_step: the step of the best validation loss.
+        best_weights: the kind of weights that were best.
+        waited: number of validations since the best step.
+        last_read: the step at which the loss was last read.
+        best_loss: the best validation loss; None before the first that is finite.
+    """
+
+    step: Count
+    elapsed: Seconds
+    best_step: Count
+    best_weights: WeightsKind
+    waited: Count
+    last_read: Count
+    best_loss: Loss | None
 
 
 class Checkpoint(NamedTuple):
@@ -55,53 +83,42 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], numbers: RunNumber
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous tensors on the CPU that share no memory with one another.
 
-    A tensor that is there already is not copied, so a checkpoint needs little memory. All tensors of one dtype on a GPU
-    move as one vector: the program waits for the GPU once, not hundreds of times.
+    A tensor that is there already is not copied, so a checkpoint needs little memory.
 
     >>> on_cpu({"a": torch.ones(1, 2).T, "b": torch.tensor(3.0)})
     {'a': tensor([[1.],
             [1.]]), 'b': tensor(3.)}
     """
-    here = {name: value.detach().contiguous() for name, value in tensors.items() if value.device.type == "cpu"}
+    here = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     copies, end = dict[str, Tensor](), 0
     for name, value in sorted(here.items(), key=lambda item: item[1].data_ptr()):
         is_shared = value.data_ptr() < end
         copies[name] = value.clone() if is_shared else value
         end = max(end, value.data_ptr() + value.nbytes)
-    for kind in {(value.dtype, value.device) for name, value in tensors.items() if name not in here}:
-        alike = {name: value.detach() for name, value in tensors.items() if (value.dtype, value.device) == kind}
-        vector = torch.cat([value.reshape(-1) for value in alike.values()]).cpu()
-        parts = vector.split([value.numel() for value in alike.values()])
-        copies |= {name: part.view(value.shape) for (name, value), part in zip(alike.items(), parts, strict=True)}
     return {name: copies[name] for name in tensors}
 
 
-def load_checkpoint(
-    folder: Path, most_bytes: int | None = None, *, repair: bool = True
-) -> tuple[Checkpoint | None, str | None]:
+def load_checkpoint(folder: Path, most_bytes: int | None = None) -> tuple[Checkpoint | None, str | None]:
     """Return the newest intact checkpoint and a note.
 
     The checkpoint is None if the folder has no checkpoint. The note is None unless a damaged checkpoint was skipped.
-    With ``repair``, a damaged checkpoint is renamed, so that the next save does not keep it as the previous one.
 
     Raises:
         DamagedCheckpointError: all checkpoints are damaged.
     """
-    damaged: dict[Path, str] = {}
+    damaged: list[str] = []
     for path in (folder / name for name in (NEWEST, NEXT, PREVIOUS) if (folder / name).exists()):
         try:
             checkpoint = read_checkpoint(path, most_bytes)
         except DamagedCheckpointError as error:
-            damaged[path] = str(error)
+            damaged.append(str(error))
             continue
         if not damaged:
             return checkpoint, None
-        for bad in damaged if repair else ():
-            bad.replace(folder / DAMAGED)
         resumed = f"Resuming from {path.name}, step {checkpoint.numbers.step}."
-        return checkpoint, f"{'; '.join(damaged.values())}. {resumed}"
+        return checkpoint, f"{'; '.join(damaged)}. {resumed}"
     if damaged:
-        raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged.values())}")
+        raise DamagedCheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged)}")
     return None, None
 
 

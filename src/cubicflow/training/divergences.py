@@ -37,13 +37,9 @@ def reverse_kl(log_density: LogDensity, *, path_gradient: bool = False) -> Loss:
         return alpha_divergence(log_density, 0.0)
 
     def loss(flow: Any, batch: Batch) -> Tensor:
-        if batch.context is not None:
-            x, log_prob = flow.sample_and_log_prob(1, batch.context)  # (1, B, D), (1, B)
-            conditional: Tensor = log_prob - log_density(x, batch.context[None])
-            return conditional[0]
-        x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
-        difference: Tensor = log_prob - log_density(x)
-        return difference
+        x, log_q, given = _samples(flow, batch, 1)
+        difference: Tensor = log_q - log_density(x, *given)
+        return difference[0] if given else difference
 
     return loss
 
@@ -62,18 +58,12 @@ def importance_weighted(log_density: LogDensity) -> Loss:
     """
 
     def loss(flow: Any, batch: Batch) -> Tensor:
-        if batch.context is not None:
-            with torch.no_grad():
-                x, log_prob = flow.sample_and_log_prob(SAMPLES_EACH, batch.context)  # (S, B, D), (S, B)
-                contexts = batch.context.expand(SAMPLES_EACH, *batch.context.shape)
-                shares = torch.softmax(log_density(x, contexts) - log_prob, dim=0)
-            conditional: Tensor = -(shares * flow.log_prob(x, batch.context)).sum(0)
-            return conditional
         with torch.no_grad():
-            x, log_prob = flow.sample_and_log_prob(len(batch.x))  # (B, D), (B,)
-            weights = torch.softmax(log_density(x) - log_prob, dim=0) * len(x)  # mean 1
-        cross_entropy: Tensor = -weights * flow.log_prob(x)
-        return cross_entropy
+            x, log_q, given = _samples(flow, batch, SAMPLES_EACH)
+            shares = torch.softmax(log_density(x, *given) - log_q, dim=0)
+            weights = shares if given else shares * len(x)
+        cross_entropy: Tensor = -weights * log_prob(flow, x, batch.context)
+        return cross_entropy.sum(0) if given else cross_entropy
 
     return loss
 
@@ -106,14 +96,10 @@ def alpha_divergence(log_density: LogDensity, alpha: float) -> Loss:
     alpha = number("alpha", alpha)
 
     def loss(flow: Any, batch: Batch) -> Tensor:
-        context = batch.context
-        if context is None:
-            x, _ = flow.sample_and_log_prob(len(batch.x))  # (B, D)
-        else:
-            x, _ = flow.sample_and_log_prob(SAMPLES_EACH if alpha else 1, context)  # (S, B, D)
+        x, _, given = _samples(flow, batch, SAMPLES_EACH if alpha else 1)
         fixed = x.detach().requires_grad_()
-        target = log_density(fixed) if context is None else log_density(fixed, context.expand(len(x), *context.shape))
-        log_w = target - log_prob(flow, fixed, context)  # (B,) or (S, B)
+        target = log_density(fixed, *given)
+        log_w = target - log_prob(flow, fixed, batch.context)  # (B,) or (S, B)
         (slopes,) = torch.autograd.grad(log_w.sum(), fixed)
         log_w = log_w.detach()
         along_paths = (slopes * (x - fixed.detach())).flatten(log_w.ndim).sum(-1)  # zeros, with the gradients of log w
@@ -122,6 +108,15 @@ def alpha_divergence(log_density: LogDensity, alpha: float) -> Loss:
         return divergence.expand(len(batch.x))
 
     return loss
+
+
+def _samples(flow: Any, batch: Batch, each: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return samples x, their log densities, and the arguments of a log density besides x. Without context there is one
+    sample (B, D) for each row. With context there are ``each`` samples (S, B, D) for each row, and rows (S, B, C)."""
+    if batch.context is None:
+        return *flow.sample_and_log_prob(len(batch.x)), ()
+    x, log_q = flow.sample_and_log_prob(each, batch.context)
+    return x, log_q, (batch.context.expand(each, *batch.context.shape),)
 
 
 def _divergence(log_w: Tensor, alpha: float) -> Tensor:

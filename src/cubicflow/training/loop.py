@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -14,7 +13,6 @@ from typing import Any, Literal
 import torch
 
 from cubicflow.advice import Advice
-from cubicflow.data.as_rows import as_rows
 from cubicflow.data.rows import NoColumns, Order, Rows, endless
 from cubicflow.data.symmetries import Symmetries, check_symmetries
 from cubicflow.progress import Progress, make_progress
@@ -23,12 +21,11 @@ from cubicflow.training.config import TrainingConfig, least_validate_every
 from cubicflow.training.diagnosis import likely_cause
 from cubicflow.training.distributed import join
 from cubicflow.training.errors import NonFiniteLossError, TrainingError, TrainingInterrupted
-from cubicflow.training.fit_checks import check_rows, check_settings, split_off
+from cubicflow.training.fit_checks import as_rows, check_rows, check_settings, split_off
 from cubicflow.training.interrupts import Interrupts
 from cubicflow.training.losses import Loss, dequantised_likelihood, negative_log_likelihood
 from cubicflow.training.randomness import random_state_kept
-from cubicflow.training.records import RunResult
-from cubicflow.training.run_folder import RunFolder, check_run, open_run, recorded_settings
+from cubicflow.training.run_folder import RunFolder, RunResult, check_run, open_run, recorded_settings
 from cubicflow.training.schedule import Interval, averaging_weight, done, learning_rate
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step import Step
@@ -182,9 +179,9 @@ def train_to_the_end(
     resumed = processes.broadcast(folder is not None and folder.checkpoint is not None)
     if folder is not None and folder.checkpoint is not None:
         state.restore_tensors(folder.checkpoint.tensors)
-        state.restore_numbers(folder.checkpoint.numbers)
+        vars(state).update(asdict(folder.checkpoint.numbers))
         display.notify(f"resuming at step {state.step:,}")
-    state.restore_numbers(processes.broadcast(state.numbers()))
+    vars(state).update(processes.broadcast(asdict(state)))
     processes.copy_from_first_(itertools.chain(*state.named_tensors().values()))
     state.refresh()
 
@@ -199,7 +196,7 @@ def train_to_the_end(
         with step.randomness.seeded(derive_seed(config.seed, Stream.INITIALISE, processes.rank)):
             step.initialise(first.to(processes.device, step.dtype))
         if folder is not None:
-            folder.save(state.tensors(), state.numbers())  # a disk that cannot be written raises now
+            folder.save(state.tensors(), state)  # a disk that cannot be written raises now
 
     take_step = step_hook.prepared_step(step, display.notify)
     validation = None if held_out is None else Validation(state, held_out, display.notify)
@@ -238,10 +235,8 @@ def train_to_the_end(
             raise failure(state, rows, order, folder)
         if reading:
             now = time.monotonic()
-            read = step.read()
-            metrics["loss"] = read.loss_sum / (state.step - state.last_read)
-            metrics["learning_rate"] = read.learning_rate
-            metrics["gradient_norm"] = read.gradient_norm
+            metrics |= step.read()
+            metrics["loss"] /= state.step - state.last_read
             if state.step > logged_step:
                 metrics["rows_per_second"] = (state.step - logged_step) * batch_size / max(now - logged, 1e-9)
             step.loss_sum.zero_()
@@ -263,21 +258,20 @@ def train_to_the_end(
 
         # --- save ---
         if folder is not None and saving:
-            folder.save(state.tensors(), state.numbers())
+            folder.save(state.tensors(), state)
             saved = time.monotonic()
 
     # --- the end: load the best weights; without a validation loss, the averaged weights ---
-    if not math.isfinite(state.best_loss):
+    if state.best_loss is None:
         if validation is not None and not interrupted:
             raise TrainingError(f"no validation loss was finite: {likely_cause(step, validation.first_batch())}")
         state.keep(state.best_weights)
     flow.load_state_dict(state.best)
     flow.eval()
-    loss = None if validation is None else state.best_loss
     result = RunResult(
         steps=state.step,
         stopped=stopped or "interrupted",
-        validation_loss=loss if loss is not None and math.isfinite(loss) else None,
+        validation_loss=state.best_loss,
         best_step=state.best_step,
         weights=state.best_weights,
         seconds=state.elapsed,
@@ -317,7 +311,7 @@ def failure(state: TrainingState, rows: Rows, order: Order, folder: RunFolder | 
     step.count.fill_(state.step)
     kept = "the flow keeps the last finite weights"
     if folder is not None:
-        folder.save(state.tensors(), state.numbers())
+        folder.save(state.tensors(), state)
         kept = f"{folder.path} keeps the last finite weights; resuming continues without this batch"
     batch = next(endless(rows, order, number)).to(step.processes.device, step.dtype)
     with step.randomness.seeded(derive_seed(order.seed, Stream.STEP, number, order.rank)):

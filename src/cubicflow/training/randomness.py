@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cubicflow.nets.replaced_methods import replaced_in_class, replaced_method
 from cubicflow.nets.rng import SHARED_GENERATOR, use_generator
@@ -68,7 +66,7 @@ def seed_everything(seed: int, device: torch.device) -> None:
 
 _this_thread = threading.local()  # ``keeps`` is True inside random_state_kept
 _threads = 0  # number of threads inside random_state_kept
-_kept: list[tuple[Callable[[Tensor], Any], Tensor]] = []  # (restore function, state) of each generator
+_restoring = ExitStack()  # restores the state that the first of them found
 
 
 @contextmanager
@@ -79,18 +77,14 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
     it.
     """
     global _threads
+    kept = torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else [])
     if getattr(_this_thread, "keeps", False):
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with kept:
             yield
         return
     with SHARED_GENERATOR:
         if _threads == 0:
-            _kept.append((torch.set_rng_state, torch.get_rng_state()))
-            # Not from torch.cuda.default_generators: the list is empty until the first call to the GPU.
-            _kept.extend(
-                (partial(torch.cuda.set_rng_state, device=index), torch.cuda.get_rng_state(index))
-                for index in range(torch.cuda.device_count() if device.type == "cuda" else 0)
-            )
+            _restoring.enter_context(kept)
         _threads += 1
     _this_thread.keeps = True
     try:
@@ -100,6 +94,4 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
         with SHARED_GENERATOR:
             _threads -= 1
             if _threads == 0:
-                for restore, state in _kept:
-                    restore(state)
-                _kept.clear()
+                _restoring.close()

@@ -6,32 +6,45 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from cubicflow.files import NotPlainError, open_plain, write_atomically
+from cubicflow.files import NotPlainError, check_plain, open_plain, write_atomically
 from cubicflow.flows import serialization as flow_files
 from cubicflow.flows.serialization import CONFIG_FILE, UNREGISTERED, WEIGHTS_FILE, FlowFileError
 from cubicflow.flows.untrusted import is_usable
 from cubicflow.owned_folder import LocalFiles, OwnedFolder
-from cubicflow.saved import SavedValueError, from_json
+from cubicflow.saved import LARGEST, Count, SavedValueError, from_json
 from cubicflow.training import checkpoint as checkpoints
-from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError
+from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError, Loss, RunNumbers, Seconds, WeightsKind
 from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError
-from cubicflow.training.metrics_file import METRICS_FILE, read_metrics
-from cubicflow.training.records import RunNumbers, RunResult
 
 LOCK_FILE = "lock"
+METRICS_FILE = "metrics.jsonl"  # one line of JSON for each logged step
+MOST_METRICS_BYTES = 1 << 26  # a quarter of a million lines
+MOST_IN_LINE = 1 << 16  # bytes
 OWNED = (*checkpoints.NAMES, METRICS_FILE, WEIGHTS_FILE)  # files of a run, besides config.json
 # Sections of config.json that the run itself writes. "folder" is reserved because save_flow has an argument of that
 # name.
 RESERVED = ("format", "version", "dtype", "training", "data", "result", "flow", "shared_tensors", "folder")
 # Bounds on the size of a checkpoint: it holds the weights, the best weights, the averages, two moments and a header.
 COPIES, BYTES_OF_A_NUMBER, HEADER_BYTES = 6, 16, 1 << 24
+
+
+@dataclass
+class RunResult:
+    """Result of a run as config.json holds it; see :class:`~cubicflow.training.FitResult` for the attributes."""
+
+    steps: Count
+    stopped: Literal["steps", "time_budget", "patience", "interrupted"]
+    validation_loss: Loss | None
+    best_step: Count
+    weights: WeightsKind
+    seconds: Seconds
 
 
 class RunFolder(OwnedFolder):
@@ -276,6 +289,45 @@ def recorded_settings(run: str | Path) -> dict[str, Any]:
         section = flow_files.read_config(Path(run)).get("training")
         return section if isinstance(section, dict) else {}
     return {}
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of metrics.jsonl in order; an empty list if there is no file.
+
+    Lines that no run writes are left out: lines with nested values, with integers above LARGEST, or without a step.
+
+    Raises:
+        NotPlainError: the path is not a plain file, or the file is larger than MOST_METRICS_BYTES.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, METRICS_FILE).write_text('{"step": 1, "loss": 2.5}\\n{"step": 2, "lo')
+    ...     read_metrics(Path(folder))
+    [{'step': 1, 'loss': 2.5}]
+    """
+    path = folder / METRICS_FILE
+    if not path.exists():
+        return []
+    check_plain(path, MOST_METRICS_BYTES)
+    complete = []
+    with path.open("rb") as file:
+        while line := file.readline(MOST_IN_LINE):
+            with suppress(ValueError, RecursionError):
+                metrics = json.loads(line)
+                if _is_valid(metrics):
+                    complete.append(metrics)
+    return complete
+
+
+def _is_valid(metrics: Any) -> bool:
+    if not isinstance(metrics, dict) or not all(map(_is_plain, metrics.values())):
+        return False
+    step = metrics.get("step")
+    return isinstance(step, int) and not isinstance(step, bool) and step >= 0
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | float) or (isinstance(value, int) and abs(value) <= LARGEST)
 
 
 def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
-from dataclasses import asdict, fields
 
 import torch
 from torch import Tensor
 
 from cubicflow.flows.untrusted import is_usable
+from cubicflow.training.checkpoint import AVERAGED, RAW, RunNumbers, WeightsKind
 from cubicflow.training.errors import RunFolderError
-from cubicflow.training.records import AVERAGED, RAW, RunNumbers, WeightsKind
 from cubicflow.training.step import Step
 
 
 class TrainingState(RunNumbers):
-    """Numbers of a run, and its tensors by name. Without a finite validation loss so far, ``best_loss`` is infinite.
+    """Numbers of a run, and its tensors by name.
 
     Random numbers and the order of the rows are functions of the seed and the step, so they are not part of the state.
 
@@ -25,10 +23,8 @@ class TrainingState(RunNumbers):
         best: the flow's tensors at the best step, by the names of its state dict.
     """
 
-    best_loss: float
-
     def __init__(self, step: Step) -> None:
-        super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, math.inf)
+        super().__init__(0, 0.0, 0, RAW if step.averages is None else AVERAGED, 0, 0, None)
         self.training_step = step
         self.best = {name: value.detach().clone() for name, value in step.flow.state_dict().items()}
 
@@ -40,11 +36,6 @@ class TrainingState(RunNumbers):
         with step.averages.in_place() if step.averages is not None and weights == AVERAGED else nullcontext():
             for name, value in step.flow.state_dict().items():
                 self.best[name].copy_(value)
-
-    def numbers(self) -> RunNumbers:
-        """Return the numbers for a checkpoint. JSON has no infinite loss, so it becomes None."""
-        numbers = {field.name: getattr(self, field.name) for field in fields(RunNumbers)}
-        return RunNumbers(**{**numbers, "best_loss": self.best_loss if math.isfinite(self.best_loss) else None})
 
     def named_tensors(self) -> dict[str, list[Tensor]]:
         """Return all tensors of the run by the names in the checkpoint.
@@ -62,11 +53,11 @@ class TrainingState(RunNumbers):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the checkpoint, one for each name."""
-        flat = ("average", "optimiser.exp_avg", "optimiser.exp_avg_sq")
         every = self.named_tensors()
-        joined = {name: every[name] for name in flat if name in every and len(every[name]) > 1}
-        every |= {name: [torch.cat([part.flatten() for part in values])] for name, values in joined.items()}
-        return {name: value.flatten() if name in flat else value for name, (value,) in every.items()}
+        for name in {"average", "optimiser.exp_avg", "optimiser.exp_avg_sq"} & every.keys():
+            parts = [part.flatten() for part in every[name]]
+            every[name] = [torch.cat(parts) if len(parts) > 1 else parts[0]]
+        return {name: value for name, (value,) in every.items()}
 
     @torch.no_grad()
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
@@ -90,11 +81,6 @@ class TrainingState(RunNumbers):
             for value, part in zip(values, saved, strict=True):
                 value.copy_(part.view_as(value))
         self.refresh()
-
-    def restore_numbers(self, numbers: RunNumbers) -> None:
-        """Set the numbers from the result of :meth:`numbers`."""
-        vars(self).update(asdict(numbers))
-        self.best_loss = math.inf if numbers.best_loss is None else numbers.best_loss
 
     def refresh(self) -> None:
         """Reload the flow's state dict: some layers keep values that are derived from it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,14 +28,6 @@ from cubicflow.training.step_hook import step_hook
 from cubicflow.transforms.transform import initialising
 
 TINY = 1e-6  # added to the gradient's norm, to avoid a division by 0
-
-
-class LoggedValues(NamedTuple):
-    """Logged values of a step: the sum of the losses since the last reading, the learning rate, the gradient's norm."""
-
-    loss_sum: float
-    learning_rate: float
-    gradient_norm: float
 
 
 class Step:
@@ -157,10 +149,12 @@ class Step:
         with self._gradients_for_own_losses():
             return self.loss(self.flow, batch).detach()
 
-    def read(self) -> LoggedValues:
-        """Return the logged values. The program waits for the device once."""
-        values = (self.loss_sum, self.learning_rate, self.gradient_norm)
-        return LoggedValues(*torch.stack([value.double() for value in values]).tolist())
+    def read(self) -> dict[str, float]:
+        """Return the logged values: the sum of the losses since it was last 0, the learning rate and the gradient's
+        norm. The program waits for the device once."""
+        values = {"loss": self.loss_sum, "learning_rate": self.learning_rate, "gradient_norm": self.gradient_norm}
+        numbers = torch.stack([value.double() for value in values.values()]).tolist()
+        return dict(zip(values, numbers, strict=True))
 
     @torch.no_grad()
     def validation_sums(self, batch: Batch) -> Tensor:

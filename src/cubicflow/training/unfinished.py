@@ -5,26 +5,20 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cubicflow.flows.serialization import CONFIG_FILE, WEIGHTS_FILE, FlowFileError, restored
-from cubicflow.training.checkpoint import NEWEST, Checkpoint, DamagedCheckpointError, load_checkpoint
+from cubicflow.training.checkpoint import NEWEST, DamagedCheckpointError, load_checkpoint
 from cubicflow.training.run_folder import LOCK_FILE
 
 BEST = "best."  # prefix of the best weights' names in a checkpoint
 
 
-class BestSoFar(NamedTuple):
-    """Best model so far, and the step of its checkpoint."""
-
-    model: Any
-    step: int
-
-
-def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
+def load_unfinished(folder: Path, config: dict[str, Any]) -> Any:
     """Return the best model so far of an unfinished run with this config.
 
-    The function writes nothing, and checks the files as :func:`cubicflow.load` does.
+    The function writes nothing, and checks the files as :func:`cubicflow.load` does. Raises FlowFileError if no
+    checkpoint can be read.
 
     >>> import tempfile, torch
     >>> import cubicflow as cf
@@ -35,15 +29,18 @@ def load_unfinished(folder: Path, config: dict[str, Any]) -> BestSoFar:
     ...         cf.training.fit(flow, x, run=folder, steps=50, progress=False, stop=lambda: True)
     ...     except cf.training.TrainingInterrupted:
     ...         best = load_unfinished(Path(folder), read_config(Path(folder)))
-    >>> best.model.log_prob(x).shape
+    >>> best.log_prob(x).shape
     torch.Size([200])
     """
-    path = folder / NEWEST
-    checkpoint = _newest(folder)
+    try:
+        checkpoint, _ = load_checkpoint(folder)
+    except DamagedCheckpointError as error:
+        raise FlowFileError(folder, str(error)) from None
+    if checkpoint is None:
+        raise FlowFileError(folder, "there is no model and no checkpoint yet; wait for the first checkpoint")
     tensors = {name.removeprefix(BEST): value for name, value in checkpoint.tensors.items() if name.startswith(BEST)}
     shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
-    flow = restored(config, folder / CONFIG_FILE, path, shapes, lambda _: tensors)
-    return BestSoFar(flow, checkpoint.numbers.step)
+    return restored(config, folder / CONFIG_FILE, folder / NEWEST, shapes, lambda _: tensors)
 
 
 def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
@@ -74,14 +71,3 @@ def is_training(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _newest(folder: Path) -> Checkpoint:
-    """Return the newest intact checkpoint. Raises FlowFileError if there is none."""
-    try:
-        checkpoint, _ = load_checkpoint(folder, repair=False)
-    except DamagedCheckpointError as error:
-        raise FlowFileError(folder, str(error)) from None
-    if checkpoint is None:
-        raise FlowFileError(folder, "there is no model and no checkpoint yet; wait for the first checkpoint")
-    return checkpoint

@@ -10,8 +10,8 @@ import torch
 from cubicflow.data.rows import Batch, Rows
 from cubicflow.nets.precision import float32_products
 from cubicflow.seeds import Stream, derive_seed
+from cubicflow.training.checkpoint import AVERAGED, RAW, WeightsKind
 from cubicflow.training.losses import is_one_pass
-from cubicflow.training.records import AVERAGED, RAW, WeightsKind
 from cubicflow.training.state import TrainingState
 from cubicflow.training.step_hook import step_hook
 
@@ -52,8 +52,9 @@ class Validation:
                 losses[AVERAGED] = self.mean_loss()
         state.waited += 1
         winner = min(losses, key=lambda weights: losses[weights] if math.isfinite(losses[weights]) else math.inf)
-        if losses[winner] < state.best_loss:
-            state.best_loss, state.waited = losses[winner], 0
+        found = losses[winner]
+        if math.isfinite(found) and (state.best_loss is None or found < state.best_loss):
+            state.best_loss, state.waited = found, 0
             state.keep(winner)
         return {NAMES[weights]: value for weights, value in losses.items()}
 

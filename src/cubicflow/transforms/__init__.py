@@ -18,8 +18,7 @@ from cubicflow.transforms.multi_scale import MultiScale
 from cubicflow.transforms.orthogonal import Orthogonal, QRLinear, SVDLinear
 from cubicflow.transforms.periodic_conv import PeriodicConv
 from cubicflow.transforms.permutation import Permutation
-from cubicflow.transforms.planar import Planar
-from cubicflow.transforms.radial import Radial
+from cubicflow.transforms.planar import Planar, Radial
 from cubicflow.transforms.recurrent import Recurrent
 from cubicflow.transforms.sigmoid import Logit, Sigmoid
 from cubicflow.transforms.solvers import SolverError

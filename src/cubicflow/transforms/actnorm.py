@@ -15,8 +15,8 @@ from cubicflow.transforms.transform import Transform, check_features, per_pixel,
 class ActNorm(Transform):
     """Activation normalisation: z = (x - shift) exp(-log_scale), feature by feature.
 
-    The first batch in training mode initialises shift and scale. Under torch.distributed the batches of all processes
-    count. From then on shift and scale are trained.
+    The first batch that is mapped forward in training mode initialises shift and scale. Under torch.distributed the
+    batches of all processes count. From then on shift and scale are trained.
 
     The buffer ``initialised`` records the initialisation, so a loaded layer does not initialise itself again. A Python
     bool mirrors the buffer, so that compiled graphs do not break on its value.
@@ -40,9 +40,6 @@ class ActNorm(Transform):
         self.initialised = nn.Buffer(torch.tensor(False))
         self._is_initialised = False
         self.register_load_state_dict_post_hook(_mirror_flag)
-
-    def config(self) -> dict[str, Any]:
-        return {"features": self.features}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)
@@ -88,8 +85,9 @@ class ActNorm(Transform):
 
     def _unfitted(self) -> RuntimeError:
         return RuntimeError(
-            "this ActNorm has seen no data yet and has no scale; call the flow once on a batch in training mode "
-            "(flow.train()), or load a trained flow"
+            "this ActNorm has seen no data yet and has no scale, which only its forward map can choose: call "
+            "flow.train() and then log_prob of a batch, or sample(1000) if the layer is inside an Inverse; or load a "
+            "trained flow"
         )
 
 

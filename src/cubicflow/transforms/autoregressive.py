@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
+from cubicflow.nets.masked_residual_mlp import start_decoding
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.network_check import check_causal, is_own
-from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_ends, check_inputs, sum_features
 
 
 class Autoregressive(Transform):
@@ -54,7 +55,9 @@ class Autoregressive(Transform):
         super().__init__()
         self.features = self.inverse_passes = positive("features", features)
         self.element_map = element_map or ElementMap()
-        self.element_map.check_columns(features)
+        self.element_map.check_columns(features, shares=True)
+        shared = self.element_map.num_shared
+        self.shared = nn.Parameter(torch.zeros(shared)) if shared else None
         self.context_features = context_features
         self.order = None if order is None else permutation("order", order, features)
         if self.order is not None:
@@ -78,23 +81,22 @@ class Autoregressive(Transform):
         return settings if self.order is None else {**settings, "order": self.order}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(x, context)
+        check_inputs(self, x, context)
         x = x if self.order is None else x.index_select(1, self.before)
-        z, log_slope = self._map(x, self._params(x, context))
+        z, log_slope = self._map(x, self._params(x, context), shared=self.shared)
         return self._in_column_order(z), sum_features(log_slope)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(z, context)
+        check_inputs(self, z, context)
         if self._levels is not None:
             return self._by_levels(z, context, self._levels)
         z = z if self.order is None else z.index_select(1, self.before)
-        start_decoding = getattr(self.network, "start_decoding", None)
-        next_params = self._one_pass_each(z, context) if start_decoding is None else start_decoding(z.shape[0], context)
+        next_params = start_decoding(self.network, z, context)
         columns: list[Tensor] = []
         log_slopes: list[Tensor] = []
         for i in range(self.features):
             params = next_params(self._maps[i - 1].within_domain(columns[-1]) if columns else None)
-            x, log_slope = self._maps[i](z[:, i], params, inverse=True)
+            x, log_slope = self._maps[i](z[:, i], params, inverse=True, shared=self.shared)
             columns.append(x)
             log_slopes.append(log_slope)
         return self._in_column_order(torch.stack(columns, dim=1)), sum_features(torch.stack(log_slopes, dim=1))
@@ -107,29 +109,14 @@ class Autoregressive(Transform):
         """Compute all features of a level, whose parents are known, in one pass."""
         x, log_slope = torch.zeros_like(z), torch.zeros_like(z)
         for level in levels:
-            chosen, params = constant_tensor(level, z.device), self._params(x, context)
-            parts = self._map.columns(level)(z.index_select(1, chosen), params.index_select(1, chosen), inverse=True)
+            chosen = constant_tensor(level, z.device)
+            numbers, params = z.index_select(1, chosen), self._params(x, context).index_select(1, chosen)
+            parts = self._map.columns(level)(numbers, params, inverse=True, shared=self.shared)
             x, log_slope = (
                 whole.to(part.dtype).index_copy(1, chosen, part)
                 for whole, part in zip((x, log_slope), parts, strict=True)
             )
         return x, sum_features(log_slope)
-
-    def _one_pass_each(self, z: Tensor, context: Tensor | None) -> Callable[[Tensor | None], Tensor]:
-        """Return the function of ``start_decoding`` for a network that has none: one full pass for each feature."""
-        known: list[Tensor] = []
-
-        def next_params(before: Tensor | None) -> Tensor:
-            known.extend([] if before is None else [before[:, None]])
-            i = len(known)
-            # Features from i on are unknown and set to 0. The network's outputs for feature i do not depend on them.
-            return self._params(torch.cat([*known, torch.zeros_like(z[:, i:])], dim=1), context)[:, i]
-
-        return next_params
-
-    def _check(self, x: Tensor, context: Tensor | None) -> None:
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
 
     def _in_column_order(self, z: Tensor) -> Tensor:
         return z if self.order is None else z.index_select(1, self.after)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, number, positive
+from cubicflow.arguments import number, positive
 from cubicflow.transforms.actnorm import over_processes
 from cubicflow.transforms.transform import Transform, check_features, per_pixel, scale_log_det
 
@@ -46,9 +45,6 @@ class BatchNorm(Transform):
         self.shift = nn.Parameter(torch.zeros(features))
         self.mean = nn.Buffer(torch.zeros(features))
         self.variance = nn.Buffer(torch.ones(features))
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "momentum", "eps")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)

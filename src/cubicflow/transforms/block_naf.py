@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.nets.precision import exact_linear, widened, without_autocast
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.implicit import triangular_inverse
-from cubicflow.transforms.transform import Transform, check_context, check_features
+from cubicflow.transforms.transform import Transform, check_inputs
 
 
 class BlockNAF(Transform):
@@ -63,16 +62,13 @@ class BlockNAF(Transform):
         self.biases = nn.ParameterList(torch.zeros(features * m) for _, (_, m) in ends)
         self.of_context = nn.Linear(context_features, features * units, bias=False) if context_features else None
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "units", "depth", "context_features", "seed")
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(x, context)
+        check_inputs(self, x, context)
         z, log_slopes = self._map(x, context)
         return z, log_slopes.sum(-1)
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        self._check(z, context)
+        check_inputs(self, z, context)
         x, log_slopes = triangular_inverse(lambda x: self._map(x, context), z)
         return x, log_slopes.sum(-1)
 
@@ -101,10 +97,6 @@ class BlockNAF(Transform):
         log_factor = log_scale - log_norm
         weight = values * log_factor.exp()[:, :, None, None]
         return weight.flatten(2).flatten(0, 1), raw.diagonal(dim1=0, dim2=2).movedim(-1, 0) + log_factor[:, :, None]
-
-    def _check(self, x: Tensor, context: Tensor | None) -> None:
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
 
 
 def _log_slope_of_tanh(h: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from cubicflow.arguments import config_of, number, positive
+from cubicflow.arguments import config_of, number, one_of, positive
 from cubicflow.nets import ConcatSquashMLP
 from cubicflow.nets.rng import current_generator
 from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.solvers import DORMAND_PRINCE, RK4, Field, find_steps, step
-from cubicflow.transforms.transform import Transform, check_context, check_features
+from cubicflow.transforms.transform import Transform, check_inputs
 
 SOLVERS = ("dopri5", "rk4")
 TRACES = ("exact", "hutchinson")
@@ -73,18 +73,12 @@ class Continuous(Transform):
         super().__init__()
         self.features = positive("features", features)
         self.context_features = context_features
-        for name, value, known in (("trace", trace, TRACES), ("solver", solver, SOLVERS)):
-            if value not in known:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-        self.trace, self.solver, self.adjoint = trace, solver, adjoint
+        self.trace, self.solver = one_of("trace", trace, TRACES), one_of("solver", solver, SOLVERS)
+        self.adjoint = adjoint
         self.exact = trace == "exact"
         self.steps, self.max_steps = positive("steps", steps), positive("max_steps", max_steps)
         self.rtol, self.atol = number("rtol", rtol, above=0), number("atol", atol, above=0)
         self.network = make_network(network, features + 1, features, context_features)
-
-    def config(self) -> dict[str, Any]:
-        settings = config_of(self, "features", "network", "context_features", "trace", "solver", "steps")
-        return {**settings, **config_of(self, "rtol", "atol", "max_steps", "adjoint")}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._solution(x, context, 0.0, 1.0)
@@ -93,8 +87,7 @@ class Continuous(Transform):
         return self._solution(z, context, 1.0, 0.0)
 
     def _solution(self, x: Tensor, context: Tensor | None, start: float, end: float) -> tuple[Tensor, Tensor]:
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
+        check_inputs(self, x, context)
         field = self._field(x, context)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         y = torch.cat([wide, torch.zeros_like(wide[:, :1])], dim=1)  # values and log_det, (N, D + 1)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of
 from cubicflow.hooks import hook
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
 from cubicflow.transforms.network_check import check_outputs, is_own
-from cubicflow.transforms.transform import Transform, check_context, check_ends, check_features, sum_features
+from cubicflow.transforms.transform import Transform, check_ends, check_inputs, sum_features
 
 
 class NetworkFactory(Protocol):
@@ -100,9 +99,6 @@ class Coupling(Transform):
         self.identity_map = self.element_map.columns(identity) if identity else self.element_map
         self.identity_maps = Elementwise(len(identity), self.identity_map) if transform_identity and identity else None
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "mask", "network", "element_map", "context_features", "transform_identity")
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return coupling_pass.forward(self, x, context)
 
@@ -120,8 +116,7 @@ class Coupling(Transform):
 
     def split(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the other features and the masked ones, after a check of the arguments."""
-        check_features(self, x, len(self.mask))
-        check_context(self, context, self.context_features, x.shape[0])
+        check_inputs(self, x, context)
         return split(x, self.halves)
 
     def params_of(self, identity: Tensor, context: Tensor | None) -> Tensor:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from cubicflow import splines
-from cubicflow.arguments import positive
+from cubicflow.arguments import one_of, positive
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.dispatch import check_backend
 from cubicflow.splines.domains import find_domain
-from cubicflow.splines.families import FAMILIES, family_names, find_family
+from cubicflow.splines.families import FAMILIES, family_names
 from cubicflow.splines.spec import SplineSpec, make_spec
-from cubicflow.transforms.sigmoidal import num_sigmoidal_params, sigmoidal
+from cubicflow.transforms.sigmoidal import num_shared_weights, num_sigmoidal_params, sigmoidal
 
 # The maps that are not splines: functions, and numbers of params. All of them map the real line onto itself.
 PLAIN_MAPS = {"affine": (splines.affine, 2), "additive": (splines.additive, 1), "leaky_relu": (splines.leaky_relu, 1)}
@@ -39,7 +39,8 @@ class ElementMap:
 
     Args:
         family: a family of splines, ``"cubic"``, ``"quadratic"``, ``"linear"`` or ``"rational_quadratic"``; or
-            ``"affine"``, ``"additive"``, ``"leaky_relu"``, ``"deep_sigmoidal"`` or ``"dense_sigmoidal"``.
+            ``"affine"``, ``"additive"``, ``"leaky_relu"``, ``"deep_sigmoidal"`` or ``"dense_sigmoidal"``. Dense
+            sigmoidal maps of several layers share weights, which autoregressive layers have.
         num_bins: K, for splines; the number of units of each layer of a sigmoidal map.
         slopes: ``"steffen"`` or ``"free"``, for the cubic.
         domain: ``"real"``, ``"unit"`` or ``"circle"``, for splines. A sequence gives one domain for each column of the
@@ -71,13 +72,14 @@ class ElementMap:
     _parts: ClassVar[list[tuple[ElementMap, list[int]]]]  # with a domain for each column: a map and its columns
 
     def __post_init__(self) -> None:
-        families = [*family_names(), *PLAIN_MAPS, *SIGMOIDAL_MAPS]
-        if self.family not in families:
-            raise ValueError(f"family must be one of {', '.join(map(repr, families))}, got {self.family!r}")
+        one_of("family", self.family, [*family_names(), *PLAIN_MAPS, *SIGMOIDAL_MAPS])
         slopes = None if (self.family, None) in FAMILIES else self.slopes
+        floors = {"min_bin_width": self.min_bin_width, "min_bin_height": self.min_bin_height}
+        given = {name: floor for name, floor in floors.items() if floor is not None}
         if is_spline(self.family):
-            floors = {name: getattr(self, name) for name in find_family(self.family, slopes).floors}
-            self._keep("_settings", {"family": self.family, "slopes": slopes, **floors})
+            self._keep("_settings", {"family": self.family, "slopes": slopes, **given})
+        elif given:
+            raise ValueError(f"a map of family {self.family!r} has no bins; leave out {' and '.join(given)}")
         if not isinstance(self.domain, str):
             self._keep("domain", tuple(self.domain))
             columns = {name: [i for i, own in enumerate(self.domain) if own == name] for name in self.domain}
@@ -99,10 +101,21 @@ class ElementMap:
         """The number of params of one map."""
         return self._num_inner_params + (AFFINE_PARAMS if self.affine_first else 0)
 
-    def __call__(self, x: Tensor, params: Tensor, *, inverse: bool = False) -> tuple[Tensor, Tensor]:
-        """Return (y, log_slope), each of shape broadcast(x, params[..., 0])."""
+    @property
+    def num_shared(self) -> int:
+        """The number of weights that all maps of a layer share; 0 for all but dense sigmoidal maps."""
+        dense = SIGMOIDAL_MAPS.get(self.family, False)
+        return num_shared_weights(self.num_bins, self.depth, dense=dense)
+
+    def __call__(
+        self, x: Tensor, params: Tensor, *, inverse: bool = False, shared: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return (y, log_slope), each of shape broadcast(x, params[..., 0]). ``shared`` has ``num_shared`` weights."""
         if not isinstance(self.domain, str):
             return self._by_column(x, params, inverse=inverse)
+        if self.family in SIGMOIDAL_MAPS:
+            dense = SIGMOIDAL_MAPS[self.family]
+            return sigmoidal(x, params, shared, num_bins=self.num_bins, depth=self.depth, dense=dense, inverse=inverse)
         if not self.affine_first:
             return self._inner_map(x, params, inverse=inverse)
         affine_params, inner_params = params[..., :AFFINE_PARAMS], params[..., AFFINE_PARAMS:]
@@ -138,8 +151,14 @@ class ElementMap:
         kept = torch.tensor(bounds, dtype=ends.dtype, device=ends.device).T
         return ends if bool((ends == kept.view(*kept.shape, *(1,) * (ends.ndim - 2))).all()) else None
 
-    def check_columns(self, features: int) -> None:
-        """Raise a ValueError if there is one domain per column and the number of columns is not ``features``."""
+    def check_columns(self, features: int, *, shares: bool = False) -> None:
+        """Raise a ValueError if there is one domain per column and the number of columns is not ``features``, or if the
+        maps share weights and the layer has none."""
+        if self.num_shared and not shares:
+            raise ValueError(
+                f"{self.family} maps of depth={self.depth} share weights, which autoregressive layers have; use "
+                "Autoregressive, or family='deep_sigmoidal'"
+            )
         if not isinstance(self.domain, str) and len(self.domain) != features:
             raise ValueError(
                 f"domain names {len(self.domain)} columns, and the layer has {features}; give one domain for each "
@@ -162,9 +181,6 @@ class ElementMap:
         """Apply the spline or the plain map, without the affine map before it."""
         if self.family in PLAIN_MAPS:
             return PLAIN_MAPS[self.family][0](x, params, inverse=inverse)
-        if self.family in SIGMOIDAL_MAPS:
-            dense = SIGMOIDAL_MAPS[self.family]
-            return sigmoidal(x, params, num_bins=self.num_bins, depth=self.depth, dense=dense, inverse=inverse)
         return splines.spline(
             x, params, inverse=inverse, domain=str(self.domain), backend=self.backend, **self._settings
         )

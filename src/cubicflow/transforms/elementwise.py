@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -29,10 +27,8 @@ class Elementwise(Transform):
         super().__init__()
         self.features = positive("features", features)
         self.element_map = element_map or ElementMap()
+        self.element_map.check_columns(features)
         self.params = nn.Parameter(torch.zeros(features, self.element_map.num_params))
-
-    def config(self) -> dict[str, Any]:
-        return {"features": self.features, "element_map": self.element_map}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, log_slope = self.map(x)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.nets.precision import exact_linear, widened, without_autocast
 from cubicflow.transforms.transform import Transform, check_image, scale_log_det
 
@@ -45,9 +43,6 @@ class EmergingConv(Transform):
         rows = kernel_size // 2 + 1  # the rows above, and the pixel's own
         self.weight = nn.Parameter(torch.zeros(2, features, features, rows, kernel_size))
         self.log_diagonal = nn.Parameter(torch.zeros(2, features))
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "kernel_size")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_image(self, x, self.features)

@@ -49,9 +49,6 @@ class LinearTransform(Transform):
     ...     @classmethod
     ...     def dense_layers(cls, layers):
     ...         return [Dense(layer.log_scale.exp().diag(), layer.log_scale.sum()) for layer in layers]
-    ...
-    ...     def config(self):
-    ...         return {}
     >>> Scaling().inverse(torch.ones(1, 2))[0]
     tensor([[1., 1.]], grad_fn=<PermuteBackward0>)
     """

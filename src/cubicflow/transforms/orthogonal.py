@@ -44,15 +44,8 @@ def householder_product(vectors: Tensor) -> Tensor:
 
 
 class _Rotated(LinearTransform):
-    """A linear layer with ``rotations`` products of Householder reflections.
-
-    Args:
-        features: D.
-        num_reflections: the number of reflections of each product; None for D. D reflections reach every orthogonal
-            matrix whose determinant is (-1)^D, and fewer reflections a part of them.
-        bias: add a trainable shift.
-        seed: the seed of the first vectors. They give a random rotation, which mixes all features.
-    """
+    """A linear layer with ``rotations`` products of Householder reflections. The arguments are as in
+    :class:`Orthogonal`."""
 
     rotations: ClassVar[int] = 1
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.nets.precision import widened, without_autocast
 from cubicflow.transforms.emerging_conv import odd
 from cubicflow.transforms.transform import Transform, check_image, no_log_det
@@ -45,9 +44,6 @@ class PeriodicConv(Transform):
         self.features = positive("features", features)
         self.kernel_size = odd("kernel_size", kernel_size)
         self.weight = nn.Parameter(torch.zeros(features, features, kernel_size, kernel_size))  # beyond the identity
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "kernel_size")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         matrices, log_det = self._matrices(x)

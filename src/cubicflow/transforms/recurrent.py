@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import positive
 from cubicflow.nets.rng import normal_start
-from cubicflow.transforms.transform import Transform, check_context, check_features
+from cubicflow.transforms.transform import Transform, check_inputs
 
 
 class Recurrent(Transform):
@@ -52,9 +50,6 @@ class Recurrent(Transform):
         self.v = nn.Parameter(torch.eye(state_features))
         self.of_context = nn.Linear(context_features, state_features, bias=False) if context_features else None
 
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "state_features", "context_features", "seed")
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         a, s, before = self._start(x, context)
         sums: list[Tensor] = []  # the arguments of r
@@ -77,8 +72,7 @@ class Recurrent(Transform):
 
     def _start(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return a, (S,) or (N, S), the state s_{-1}, (N, S), and the feature x_{-1}, (N,)."""
-        check_features(self, x, self.features)
-        check_context(self, context, self.context_features, x.shape[0])
+        check_inputs(self, x, context)
         a = self.a if self.of_context is None else self.a + self.of_context(context)
         return a, x.new_zeros(x.shape[0], self.state_features), x.new_zeros(x.shape[0])
 

@@ -30,9 +30,6 @@ class Sigmoid(Transform):
         super().__init__()
         self.clip = None if clip is None else number("clip", clip, above=0, below=0.5)
 
-    def config(self) -> dict[str, Any]:
-        return {"clip": self.clip}
-
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return torch.sigmoid(x), sum_features(F.logsigmoid(x) + F.logsigmoid(-x))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.splines.affine import check_params
 from cubicflow.splines.functions import inner_dtype
@@ -21,20 +22,37 @@ def num_sigmoidal_params(units: int, depth: int, *, dense: bool) -> int:
     """Return the number of params of one map.
 
     >>> num_sigmoidal_params(8, 2, dense=False), num_sigmoidal_params(8, 2, dense=True)
-    (48, 168)
+    (48, 56)
     """
-    return sum(_layer_size(units, *ends) for ends in _layers(units, depth, dense=dense))
+    return sum(_sizes(units, depth, dense=dense))
+
+
+def num_shared_weights(units: int, depth: int, *, dense: bool) -> int:
+    """Return the number of weights that all maps of an autoregressive layer share: none if they are not dense.
+
+    >>> num_shared_weights(8, 2, dense=False), num_shared_weights(8, 2, dense=True)
+    (0, 128)
+    """
+    return 2 * (depth - 1) * units**2 if dense and units > 1 else 0
 
 
 def sigmoidal(
-    x: Tensor, params: Tensor, *, num_bins: int, depth: int, dense: bool, inverse: bool = False
+    x: Tensor,
+    params: Tensor,
+    shared: Tensor | None = None,
+    *,
+    num_bins: int,
+    depth: int,
+    dense: bool,
+    inverse: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """A deep or a dense sigmoidal flow (Huang et al. 2018, section 3.1): ``depth`` layers of ``num_bins`` units.
 
     A layer maps h, (..., n), to logit(w sigmoid(a * (u h) + b)), (..., m). The scales a of the units are positive. The
     rows of w, (m, units), and u, (units, n), are positive and sum to 1. The layers of a deep flow have n = m = 1. Those
     of a dense flow pass all of their units' outputs on: n and m are the number of units, except for the first n and the
-    last m, which are 1.
+    last m, which are 1. As in the authors' program, logarithms of dense weights are a sum: a matrix that all maps share
+    plus one param for each of its columns. So the number of params grows with the units, not with their square.
 
     **A map increases from the real line onto itself.** Each step does: a mean of increasing functions increases, and
     a * (u h) + b and the logit of a mean of sigmoids tend to the same infinity as h. Therefore a map has an inverse. It
@@ -46,65 +64,83 @@ def sigmoidal(
 
     Args:
         x: elements of any shape.
-        params: (..., P), for each layer a, b, w and u before softplus and softmax.
+        params: (..., P), for each layer a before softplus, b, and the logarithms of w and u.
+        shared: the shared parts of the logarithms of w and u, (:func:`num_shared_weights`,).
 
     Returns:
         (y, log_slope), each of shape broadcast(x, params[..., 0]).
 
     >>> x, params = torch.linspace(-3, 3, 5), torch.zeros(num_sigmoidal_params(4, 2, dense=True))
-    >>> y, log_slope = sigmoidal(x, params, num_bins=4, depth=2, dense=True)
+    >>> y, log_slope = sigmoidal(x, params, torch.randn(32), num_bins=4, depth=2, dense=True)
     >>> torch.allclose(y, x, atol=1e-6), torch.allclose(log_slope, torch.zeros(5), atol=1e-6)
     (True, True)
     """
-    layers = _layers(num_bins, depth, dense=dense)
     check_params("a sigmoidal map", x, params, num_sigmoidal_params(num_bins, depth, dense=dense))
     dtype = inner_dtype(x, params)
     wide = x.to(dtype).expand(torch.broadcast_shapes(x.shape, params.shape[:-1]))
-    settings = params.to(dtype).split([_layer_size(num_bins, *ends) for ends in layers], dim=-1)
+    parts = params.to(dtype).split(_sizes(num_bins, depth, dense=dense), dim=-1)
+    matrices: list[Tensor | None] = [None] * (2 * depth)  # u and w of every layer
+    if size := num_shared_weights(num_bins, depth, dense=dense):
+        if shared is None or shared.shape != (size,):
+            raise ValueError(f"these sigmoidal maps share {size} weights; pass shared= of shape ({size},)")
+        matrices[1:-1] = _shares(shared.to(dtype).view(-1, num_bins, num_bins)).unbind(0)
 
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         h, log_slopes = x[..., None], torch.zeros_like(x)[..., None]  # of every h as a function of x
-        for own, ends in zip(settings, layers, strict=True):
-            h, log_slopes = _layer(h, log_slopes, own, num_bins, *ends)
+        for i in range(depth):
+            h, log_slopes = _layer(h, log_slopes, parts[4 * i : 4 * i + 4], *matrices[2 * i : 2 * i + 2])
         return h[..., 0], log_slopes[..., 0]
 
     y, log_slope = implicit_inverse(function, wide) if inverse else function(wide)
     return y.to(x.dtype), log_slope
 
 
-def _layer(h: Tensor, log_slopes: Tensor, params: Tensor, units: int, n: int, m: int) -> tuple[Tensor, Tensor]:
+def _layer(
+    h: Tensor, log_slopes: Tensor, params: Sequence[Tensor], shared_u: Tensor | None, shared_w: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return the outputs of one layer, (..., m), and the logarithms of their slopes, given h and its log-slopes, (...,
     n). All sums are of positive terms, in logarithms, so nothing cancels or overflows in the tails."""
-    raw_a, raw_b, raw_w, raw_u = params.split([units, units, m * units, units * n if n > 1 else 0], dim=-1)
-    if n > 1:
-        u = _weights(raw_u, units, n)
-        h, log_slopes = (u * h[..., None, :]).sum(-1), _log_mean(u, log_slopes)
+    raw_a, raw_b, raw_w, raw_u = params
+    units = raw_a.shape[-1]
+    if shared_u is not None:
+        log_u = torch.log_softmax(raw_u, dim=-1)
+        u = log_u.exp()
+        total = _sums(u, shared_u)
+        h, log_slopes = _sums(u * h, shared_u) / total, _log_sums(log_u + log_slopes, shared_u) - total.log()
     gains = constant_tensor([4 ** ((2 * j + 1) / units - 1) for j in range(units)], h.device, h.dtype)
-    a, w = F.softplus(raw_a + SOFTPLUS_IS_ONE), _weights(raw_w, m, units)
+    a = F.softplus(raw_a + SOFTPLUS_IS_ONE)
     t = a * h + gains * raw_b  # (..., units)
     below, above = F.logsigmoid(t), F.logsigmoid(-t)
-    low, high = _log_mean(w, below), _log_mean(w, above)
-    return low - high, _log_mean(w, a.log() + below + above + log_slopes) - low - high
+    log_w = torch.log_softmax(raw_w, dim=-1)
+    terms = torch.stack([below, above, a.log() + below + above + log_slopes])
+    low, high, slope = _log_sums(terms + log_w, shared_w).unbind(0)
+    log_total = 0.0 if shared_w is None else _sums(log_w.exp(), shared_w).log()
+    return low - high, slope + log_total - low - high
 
 
-def _weights(raw: Tensor, m: int, n: int) -> Tensor:
-    """Return m rows of n positive weights with sum 1. No weight is 0, so the logarithm of a mean is finite."""
-    return torch.softmax(raw.unflatten(-1, (m, n)), dim=-1).clamp(min=torch.finfo(raw.dtype).tiny)
+def _shares(logarithms: Tensor) -> Tensor:
+    """Return the exponentials, divided by the largest one of their row. None is 0, so the logarithm of a sum with such
+    factors is finite."""
+    top = logarithms.detach().amax(-1, keepdim=True)
+    return (logarithms - top).exp().clamp(min=torch.finfo(top.dtype).tiny ** 0.5)
 
 
-def _log_mean(weights: Tensor, log_values: Tensor) -> Tensor:
-    """Return the logarithms of the weighted means of exp(log_values), (..., m), for weights (..., m, n) and (..., n).
-    The values are divided by the largest one, so no mean overflows or underflows. The quotient does not matter to the
-    result, so it has no gradient; it is finite where all values are 0, far beyond all rows."""
+def _sums(values: Tensor, factors: Tensor | None) -> Tensor:
+    """Return the sums over the last axis, weighted by the rows of the factors (m, n), or not: (..., n) -> (..., m)."""
+    if factors is None:
+        return values.sum(-1, keepdim=True)
+    return exact_linear(values.reshape(-1, values.shape[-1]), factors).view(*values.shape[:-1], len(factors))
+
+
+def _log_sums(log_values: Tensor, factors: Tensor | None) -> Tensor:
+    """Return the logarithms of the sums of exp(log_values). The values are divided by the largest one, so no sum
+    overflows or underflows. The quotient does not matter to the result, so it has no gradient; it is finite where all
+    values are 0, far beyond all rows."""
     top = log_values.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(log_values.dtype).min)
-    return (weights * (log_values - top).exp()[..., None, :]).sum(-1).log() + top
+    return _sums((log_values - top).exp(), factors).log() + top
 
 
-def _layers(units: int, depth: int, *, dense: bool) -> list[tuple[int, int]]:
-    """Return the numbers of inputs and outputs of every layer."""
-    sizes = [1, *[units if dense else 1] * (depth - 1), 1]
-    return list(pairwise(sizes))
-
-
-def _layer_size(units: int, n: int, m: int) -> int:
-    return units * (2 + m + (n if n > 1 else 0))
+def _sizes(units: int, depth: int, *, dense: bool) -> list[int]:
+    """Return the numbers of params a, b, w and u of every layer. The u of a single input is 1 and needs none."""
+    later = units if dense and units > 1 else 0
+    return [units, units, units, 0] + (depth - 1) * [units, units, units, later]

@@ -12,11 +12,7 @@ from torch import Tensor
 Field = Callable[[Tensor, Tensor], Tensor]  # times (N, 1) and states (N, K) to slopes (N, K)
 
 FIRST_STEP = 0.1  # of the interval; the step control corrects it
-SAFETY, SMALLEST_FACTOR, LARGEST_FACTOR = (
-    0.9,
-    0.2,
-    10.0,
-)  # of the step control (Hairer, Norsett and Wanner, eq. II.4.13)
+SAFETY, SMALLEST_FACTOR, LARGEST_FACTOR = 0.9, 0.2, 10.0  # of its steps (Hairer, Norsett and Wanner, eq. II.4.13)
 
 
 class SolverError(ArithmeticError):

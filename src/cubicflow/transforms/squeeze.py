@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from cubicflow.transforms.transform import Transform, no_log_det
@@ -20,9 +18,6 @@ class Squeeze(Transform):
 
     increasing = True
     affine = True
-
-    def config(self) -> dict[str, Any]:
-        return {}
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if x.ndim != 4 or x.shape[2] % 2 or x.shape[3] % 2:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import config_of, positive
+from cubicflow.arguments import one_of, positive
 from cubicflow.nets.precision import exact_linear
 from cubicflow.nets.rng import normal_start
 from cubicflow.transforms.implicit import triangular_inverse
@@ -63,9 +61,7 @@ class Sylvester(Transform):
     ) -> None:
         super().__init__()
         self.features = positive("features", features)
-        self.form, self.reverse, self.seed = form, reverse, seed
-        if form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
+        self.form, self.reverse, self.seed = one_of("form", form, FORMS), reverse, seed
         self.rank = positive("rank", features if rank is None else rank)
         if self.rank > features or (self.rank < features and form != "orthogonal"):
             raise ValueError(
@@ -82,9 +78,6 @@ class Sylvester(Transform):
         self.b = nn.Parameter(torch.zeros(self.rank))
         vectors = normal_start((self.num_reflections, features), seed, self.b)
         self.vectors = None if form == "triangular" else nn.Parameter(vectors)
-
-    def config(self) -> dict[str, Any]:
-        return config_of(self, "features", "form", "rank", "num_reflections", "reverse", "seed")
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         check_features(self, x, self.features)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cubicflow.arguments import check_context_given
+from cubicflow.arguments import arguments_of, check_context_given
 
 OWN_SHAPES = "a layer of your own that changes the shape overrides map_box"
 
@@ -22,9 +22,6 @@ class NotInvertibleError(NotImplementedError):
     >>> class Cubed(Transform):
     ...     def forward(self, x, context=None):
     ...         return x + x**3, torch.log1p(3 * x**2).sum(1)
-    ...
-    ...     def config(self):
-    ...         return {}
     >>> try:
     ...     Cubed().inverse(torch.ones(1, 2))
     ... except NotInvertibleError as error:
@@ -40,7 +37,8 @@ class Transform(nn.Module, ABC):
     has shape (N,). It is the log absolute determinant of the Jacobian of the evaluated map. All state is in parameters
     and buffers.
 
-    A custom layer needs ``forward``, ``config``, and ``inverse`` if there is one:
+    A custom layer needs ``forward``, and ``inverse`` if there is one. It keeps the arguments of its constructor as
+    attributes of the same names, or overrides ``config``:
 
     >>> class Doubling(Transform):
     ...     def forward(self, x, context=None):
@@ -48,9 +46,6 @@ class Transform(nn.Module, ABC):
     ...
     ...     def inverse(self, z, context=None):
     ...         return z / 2, z.new_full(z.shape[:1], -z.shape[1] * math.log(2))
-    ...
-    ...     def config(self):
-    ...         return {}
     >>> Doubling()(torch.ones(1, 3))
     (tensor([[2., 2., 2.]]), tensor([2.0794]))
     """
@@ -78,9 +73,10 @@ class Transform(nn.Module, ABC):
             "Inverse around the layer, it has samples with their log densities but no densities of given rows"
         )
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments: JSON values, transforms, networks, element maps, and lists of these."""
+        """Return the constructor's arguments: JSON values, transforms, networks, element maps, and lists of these. By
+        default the attributes of the same names."""
+        return arguments_of(self)
 
     def initialise(self, x: Tensor, context: Tensor | None = None) -> None:
         """Choose a start from inputs of the layer. A fit calls this once, with its first batch. Does nothing by
@@ -165,6 +161,12 @@ def check_features(transform: Transform, x: Tensor, features: int) -> None:
         raise ValueError(f"{name} expects a batch of shape (N, {features}, ...), got shape {tuple(x.shape)}")
     if x.shape[1] != features:
         raise ValueError(f"{name} expects {features} features, got {x.shape[1]} in an input of shape {tuple(x.shape)}")
+
+
+def check_inputs(transform: Transform, x: Tensor, context: Tensor | None) -> None:
+    """Raise a ValueError unless x and the context fit the features of the transform."""
+    check_features(transform, x, transform.features)
+    check_context(transform, context, transform.context_features, x.shape[0])
 
 
 def check_image(transform: Transform, x: Tensor, features: int) -> None:

@@ -35,7 +35,7 @@ def level(request, monkeypatch) -> int:
     return request.param
 
 
-@pytest.fixture(scope="session", params=[case for case in CASES if case.record.native is not None], ids=str)
+@pytest.fixture(scope="session", params=[case for case in CASES if case.record.kernel is not None], ids=str)
 def spline(request) -> Case:
     """Return each case that has a native kernel."""
     return request.param

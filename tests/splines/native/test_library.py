@@ -82,7 +82,7 @@ def test_a_library_of_another_version_is_not_used(monkeypatch, reload):
     for table, key in ((FAMILIES, ("linear", None)), (DOMAINS, "unit")):
         library.load.cache_clear()
         with monkeypatch.context() as patch:
-            patch.setitem(table, key, table[key]._replace(native="UNHEARD_OF"))
+            patch.setitem(table, key, table[key]._replace(kernel="UNHEARD_OF"))
             assert "another version of cubicflow (UNHEARD_OF)" in native.unavailable()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
@@ -12,15 +10,7 @@ from cubicflow import splines
 from ..cases import CASES
 
 # The families that have a Triton kernel. The names of cubics are the names of their slopes.
-FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.triton is not None}
-
-
-# A number of bins that kernels read in chunks, with one bin in the last chunk. A test that uses it needs the fixture
-# `small_chunks`.
-MANY = 13 if "TRITON_INTERPRET" in os.environ else 33
-
-
-SMALL_CHUNKS = {"max_row_bins": 10, "max_column_bins": 10, "chunk": 4, "column_chunk": 4}
+FAMILIES = {case.slopes or case.family: (case.family, case.slopes) for case in CASES if case.record.kernel is not None}
 
 
 def spline(family: str, x: Tensor, params: Tensor, backend: str = "triton", **options) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.helpers.triton_interpreter import MANY
 
-from .calls import MANY, assert_close, draw, gradients, points, spline
+from .calls import assert_close, draw, gradients, points, spline
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 # The interpreter computes with NumPy, which warns about exp2(-inf) and about 0 / 0 in branches that are not taken.

@@ -150,7 +150,7 @@ def test_the_kernels_have_every_name_that_the_records_give_them():
     from cubicflow.splines.backends.triton import unit
 
     for module, table in ((unit, FAMILIES), (element, DOMAINS)):
-        names = [record.triton for record in table.values() if record.triton is not None]
+        names = [record.kernel for record in table.values() if record.kernel is not None]
         numbers = [getattr(module, name).value for name in names]
         assert len(set(numbers)) == len(names) > 1
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+from tests.helpers.triton_interpreter import MANY, SMALL_CHUNKS
 
 from cubicflow.splines import cubic_spline
 from cubicflow.splines.backends import triton as backend
@@ -14,7 +15,7 @@ from cubicflow.splines.spec import make_spec
 from ..accuracy import SCALES, assert_as_exact_as_the_reference, assert_gradients_as_exact_as_the_references
 from ..cases import Case
 from ..covering import covering_pairs
-from .calls import FAMILIES, MANY, SMALL_CHUNKS, assert_close, draw, gradients, points, spline
+from .calls import FAMILIES, assert_close, draw, gradients, points, spline
 
 triton = pytest.importorskip("triton", reason="Triton is for Linux only")
 tl = pytest.importorskip("triton.language")

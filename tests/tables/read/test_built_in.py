@@ -9,7 +9,7 @@ import pytest
 
 from cubicflow.files import cache_folder
 from cubicflow.tables import TableError, open_table
-from cubicflow.tables.read.built_in import BUILT_IN, built_in_table
+from cubicflow.tables.read.places import BUILT_IN, built_in_table
 
 
 @pytest.fixture(autouse=True)

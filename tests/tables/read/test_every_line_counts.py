@@ -8,10 +8,8 @@ import io
 import json
 import random
 import sys
-import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +19,7 @@ from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, TableError, infer, open_table
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.read.text import csv_file
-from cubicflow.tables.read.text import lines as lines_of_text
-from cubicflow.tables.read.text.lines import CountedLines, open_quote, scan_lines
+from cubicflow.tables.read.text.lines import last_line, line_blocks, number_of_lines, open_quote, scan_lines
 
 ROWS = 40
 BODY = [f"{i},{i % 7}.5,w{i % 3}" for i in range(ROWS)]
@@ -204,14 +200,36 @@ def test_an_open_quotation_mark_in_the_last_line(tmp_path: Path, name: str, last
         )
 
 
-def test_the_last_line_is_found_in_blocks_of_any_size() -> None:
-    for text in (b"a\nb,c", b"a\rb,c\r\n", b"b,c\n", b"b,c", b"a\r\n\r\nb,c\n", b"a\n" * 99_999 + b"b,c\n"):
-        for size in (1, 2, 100) if len(text) < 99 else (70_000,):
-            file = CountedLines(io.BytesIO(text))
-            while file.read(size):
-                pass
-            assert file.last_line == b"b,c"
-    assert CountedLines(io.BytesIO(b"")).last_line == b""
+def test_the_last_line_is_found() -> None:
+    for text in (b"a\nb,c", b"a\rb,c\r\n", b"b,c\n", b"b,c\r", b"b,c", b"a\r\n\r\nb,c\n", b"a\n" * 99_999 + b"b,c\n"):
+        assert last_line(text) == b"b,c"
+    assert last_line(b"") == last_line(b"a\n\n") == b""
+
+
+@pytest.mark.parametrize("size", [3, 7, 64, 300])
+@pytest.mark.parametrize("name", FILES)
+def test_blocks_of_any_size_give_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    """A block may end in the header, in a quoted text, or between a carriage return and a line feed."""
+    content, reading, _ = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    whole = open_table(tmp_path / name, reading)
+    expected = pa.Table.from_batches(whole.batches()).combine_chunks()
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", size)
+    table = open_table(tmp_path / name, reading)
+    assert pa.Table.from_batches(table.batches()).combine_chunks().equals(expected)
+    assert table.remarks == whole.remarks
+
+
+def test_a_text_that_is_longer_than_any_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.LONGEST_LINE", 1000)
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", 100)
+    assert "a line is longer than" in refused(tmp_path, "a,b\n" + "1,2\n" * 9 + "3," + "4" * 2000)
+    text = "a,b\n" + "1,2\n" * 9 + '3,"' + "x\n" * 999 + '"\n'
+    assert "a line is longer than" in refused(tmp_path, text, MULTILINE)
+    assert "first in line 11" in refused(tmp_path, text)
+    assert "in line 11 is never closed" in refused(tmp_path, text.replace('\n"\n', "\n"), MULTILINE)
 
 
 def test_line_numbers_count_all_lines(tmp_path: Path) -> None:
@@ -227,33 +245,41 @@ def test_a_line_with_other_columns_is_named(tmp_path: Path, line: str) -> None:
     assert found.startswith("not every line has the header's 3 columns (line 15: Expected 3 columns, got ")
 
 
-def test_no_thread_holds_a_file_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of Arrow that releases the file while Python ends aborts the process."""
-    held: list[weakref.ref[object]] = []
-
-    class Lent(csv_file._Lent):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            held.append(weakref.ref(self))
-
-    monkeypatch.setattr(csv_file, "_Lent", Lent)
-    for _ in range(50):
-        refused(tmp_path, "x,y\n1,2\n3,4,5\n6,7\n")
-        assert held.pop()() is None
-
-
 def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:
     text = 'x,"a\nb",c\n' + "1,2,3\n" * 9
     assert "row 0 holds the names, and its last quotation mark is not closed" in refused(tmp_path, text)
 
 
-# --- the scan against Python's csv module ---
+# --- against Python's csv module ---
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_scan_agrees_with_the_csv_module(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_rows_are_read_as_they_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr(lines_of_text, "CHUNK", draw.choice([1, 3, 1000]))
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", draw.choice([3, 17, 100, 1000]))
+    values = ["a", "", "1.5", 'in "quotes"', "two\nlines", "a,b", 'end"', '"begin', "\n\n", "# no"]
+    rows = [[draw.choice(values) for _ in range(3)] for _ in range(draw.randint(1, 30))]
+    written, empty, end = io.StringIO(), 0, draw.choice(["\n", "\r\n"])
+    writer = csv.writer(written, lineterminator=end, quoting=draw.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+    for row in [["x", "y", "z"], *rows]:
+        writer.writerow(row)
+        if row is not rows[-1] and row[0] != "x" and draw.random() < 0.2:
+            written.write(end)
+            empty += 1
+    text = written.getvalue()
+    (tmp_path / "t.csv").write_text(text if draw.random() < 0.5 else text.removesuffix(end), newline="")
+    table = open_table(tmp_path / "t.csv", Reading(header="0", allow_multiline=True))
+    found = pa.Table.from_batches(table.batches())
+    assert [[*row.values()] for row in found.to_pylist()] == [[cell.strip() or None for cell in row] for row in rows]
+    continued = sum(cell.count("\n") for row in rows for cell in row)
+    assert any(f"{continued:,} lines continue" in remark for remark in table.remarks) == bool(continued)
+    assert any(f"{empty:,} lines are empty" in remark for remark in table.remarks) == bool(empty)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_scan_agrees_with_the_csv_module(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", draw.choice([1, 3, 1000]))
     text = "".join(draw.choices(['"', ",", "a", "\n", "\r\n", "\r", '""', ',"', '",'], k=draw.randint(1, 60)))
     reader = csv.reader(io.StringIO(text, newline=""))
     records, before, first = [], 0, None
@@ -262,13 +288,13 @@ def test_the_scan_agrees_with_the_csv_module(seed: int, monkeypatch: pytest.Monk
             first = before + 1
         records.append((record, reader.line_num - before))
         before = reader.line_num
-    found = scan_lines(io.BytesIO(text.encode()), b",", b"", 0)
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    blocks = [*line_blocks(tmp_path / "t.csv")]
+    assert b"".join(blocks) == text.encode()
+    found = scan_lines([line for block in blocks for line in block.splitlines(keepends=True)], b",")
     assert found.empty == sum(not record for record, _ in records)
     assert found.continued == sum(lines - 1 for _, lines in records)
-    counter = CountedLines(io.BytesIO(text.encode()))
-    while counter.read(draw.choice([1, 2, 7])):
-        pass
-    assert counter.count == before == len(records) + found.continued
+    assert sum(map(number_of_lines, blocks)) == before == len(records) + found.continued
     if found.never_closed is None:
         assert found.first_open == first
 

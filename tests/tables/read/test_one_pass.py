@@ -36,24 +36,24 @@ def write(folder: Path, content: bytes, name: str = "t.csv") -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Count how often each file is opened, and how often a CSV is parsed."""
     counts: dict[str, int] = {}
-    original, parse = Path.open, arrow_csv.open_csv
+    original, parse = Path.open, arrow_csv.read_csv
 
     def count(path: Path, *args: Any, **options: Any) -> Any:
         counts[path.name] = counts.get(path.name, 0) + 1
         return original(path, *args, **options)
 
-    def count_parses(source: Any, **options: Any) -> Any:
+    def count_parses(source: Any, *options: Any) -> Any:
         assert not isinstance(source, str | Path)  # arrow would open a path itself
-        counts["parsed"] = counts.get("parsed", 0) + 1
-        return parse(source, **options)
+        counts["parsed"] = counts.get("parsed", 0) + 1  # once for each block
+        return parse(source, *options)
 
     monkeypatch.setattr(Path, "open", count)
-    monkeypatch.setattr(arrow_csv, "open_csv", count_parses)
+    monkeypatch.setattr(arrow_csv, "read_csv", count_parses)
     return counts
 
 
 def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
-    """The file is opened once for its first line, and once to be read and fingerprinted."""
+    """The file is opened for its first lines, for its rows, and for the blocks of its fingerprint."""
     path = write(tmp_path, TEXT.encode())
     opened.clear()
     fit_table(
@@ -66,7 +66,7 @@ def test_a_fit_reads_a_csv_once(tmp_path: Path, opened: dict[str, int]) -> None:
         progress=False,
     )
     assert opened["parsed"] == 1
-    assert opened["t.csv"] == 2
+    assert opened["t.csv"] == 3
 
 
 @pytest.mark.parametrize("kind", ["xlsx", "jsonl", "sqlite", "duckdb", "stdin"])
@@ -147,7 +147,7 @@ def test_a_spool_in_a_file_equals_one_in_memory(tmp_path: Path, monkeypatch: pyt
     path = write(tmp_path, TEXT.encode())
     kept = infer(open_table(path), spool=tmp_path)
     monkeypatch.setattr("cubicflow.tables.read.table.MOST_IN_MEMORY", 0)
-    monkeypatch.setattr("cubicflow.tables.read.text.csv_file.BLOCK_BYTES", 512)  # gives several batches
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", 512)  # gives several batches
     spooled = infer(open_table(path), spool=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
     assert [c.kind for c in spooled.schema.columns] == [c.kind for c in kept.schema.columns]

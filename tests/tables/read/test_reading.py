@@ -102,7 +102,7 @@ def test_quoted_newlines_and_delimiters_are_values(tmp_path: Path) -> None:
 
 def test_a_type_is_decided_by_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column holds numbers for many rows and then a word, long after the first blocks have been read."""
-    monkeypatch.setattr("cubicflow.tables.read.text.csv_file.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("cubicflow.tables.read.text.lines.BLOCK_BYTES", 4096)
     path = write(tmp_path, "a,b\n" + "1,2\n2,3\n" * 20_000 + "x,2.5\n" * 2)
     schema = infer(open_table(path)).schema
     assert set(schema["a"].levels) == {"1", "2", "x"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-import io
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from tests.helpers.options import message_with_options
 
 from cubicflow.tables import Reading, TableError, TableOptions, infer, open_table
-from cubicflow.tables.read.text.lines import WithoutComments
+from cubicflow.tables.read.text.lines import without_comments
 from cubicflow.tables.read.text.notations import DateNotation, NumberNotation, ZonedNotation
 
 RNG = np.random.default_rng(0)
@@ -292,12 +291,9 @@ def open_plain(folder: Path) -> Any:
     return open_table(folder / "plain.csv")
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_comments_are_found_for_every_block_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("cubicflow.tables.read.text.lines.CHUNK", size)
+def test_a_comment_mark_inside_quotes_is_text() -> None:
     text = b'#x\na,"b\n#c"\r\n  # y\n\n1,"2""\n#3"\n#z'
-    expected = b'a,"b\n#c"\r\n\n1,"2""\n#3"\n'
-    assert WithoutComments(io.BytesIO(text), b"#", b",").read() == expected
+    assert without_comments(text, b"#", b",") == (b'a,"b\n#c"\r\n\n1,"2""\n#3"\n', 3)
 
 
 def test_reading_options_that_do_not_apply_are_refused(tmp_path: Path) -> None:

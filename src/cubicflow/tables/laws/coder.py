@@ -37,6 +37,8 @@ TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # extra knots near an end of [0, 1], for 
 KNOTS = np.array([*TAIL, *(i / 32 for i in range(1, 32)), *(1 - end for end in reversed(TAIL))])
 NO_GAP = np.array([False])
 MOST_KNOWN = 1 << 12  # sets of words whose cells are kept
+MOST_TOGETHER = 1 << 10  # sets whose cells are kept together
+MOST_KEPT = 1 << 8  # groups of sets whose cells are kept
 MOST_SINGLE = 256  # words of a set with a cell each; more words of one outcome share cells
 LEAST_LOG_WIDTH = -690.0  # the log of about 1e-300; float64 cannot hold a much narrower part of [0, 1]
 NARROWEST = 1e-4  # width of an interval between knots, relative to the distance from the nearer end
@@ -108,10 +110,22 @@ class Coder(ABC):
     def __init__(self, column: Column, cells: Any) -> None:
         self.column = column
         self.cells: Cells = cells  # the outcomes and the scale of the column
+        self._kept: dict[tuple[bytes, ...], SetCells] = {}
+
+    def of(self, sets: Set, knots: Floats | None = None) -> SetCells:
+        """Return the cells of sets. ``knots`` of [0, 1] split intervals. The cells of few sets are kept."""
+        if len(sets) > MOST_TOGETHER:
+            return self._of(sets, knots)
+        key = sets.ends.tobytes(), sets.gap.tobytes(), b"" if knots is None else knots.tobytes()
+        if (found := self._kept.get(key)) is None:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = self._of(sets, knots)
+        return found
 
     @abstractmethod
-    def of(self, sets: Set, knots: Floats | None = None) -> SetCells:
-        """Return the cells of sets. ``knots`` of [0, 1] split intervals."""
+    def _of(self, sets: Set, knots: Floats | None) -> SetCells:
+        """Return the cells of sets."""
 
     @abstractmethod
     def listed(self, within: Set, most: int, *, finest: bool = False) -> SetCells | None:
@@ -155,7 +169,7 @@ class WordCoder(Coder):
         self._ends = np.cumsum(self._shares)
         self._known: dict[bytes, Floats] = {}
 
-    def of(self, sets: Set, knots: Floats | None = None) -> SetCells:  # noqa: ARG002 - words have no knots
+    def _of(self, sets: Set, knots: Floats | None) -> SetCells:  # noqa: ARG002 - words have no knots
         keys = np.column_stack([sets.ends.reshape(len(sets), -1), sets.gap]).view(np.int64)
         _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         found = [self._cells_of(sets.ends[row], self.cells.gaps and bool(sets.gap[row])) for row in first.tolist()]
@@ -191,8 +205,9 @@ class WordCoder(Coder):
         words, alone = self.singles(cells)
         if len(cells.fields[0]) > most or not alone.all():
             return None
-        cells.fields[..., 5] = cells.fields[..., 6] = words
-        return cells
+        fields = cells.fields.copy()
+        fields[..., 5] = fields[..., 6] = words
+        return cells._replace(fields=fields)
 
     def singles(self, cells: SetCells) -> tuple[Floats, NDArray[np.bool_]]:
         first, last = cells.fields[..., 5], cells.fields[..., 6]
@@ -228,7 +243,7 @@ class NumberCoder(Coder):
         self._atoms = np.asarray(sorted(cells.atoms), np.float64)
         self._outcomes = np.append(1 + np.arange(len(self._atoms)), [cells.gap] * cells.gaps)
 
-    def of(self, sets: Set, knots: Floats | None = None) -> SetCells:
+    def _of(self, sets: Set, knots: Floats | None) -> SetCells:
         is_point = np.zeros(sets.ends.shape[:2], np.bool_)
         if self.cells.is_point:
             is_point = sets.ends[..., 0] == sets.ends[..., 1]
@@ -308,6 +323,7 @@ class NumberCoder(Coder):
         if self.cells.is_point or not (finest or self.cells.listed):
             return None
         if not finest:
+            cells = cells._replace(fields=cells.fields.copy())
             own = cells.fields[0, : cells.intervals]
             half = np.exp(own[:, 3]) / 2
             middle = np.floor(self.cells.scale.values_at(own[:, 1] + half, own[:, 2] + half))

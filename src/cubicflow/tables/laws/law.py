@@ -12,6 +12,7 @@ A rule or a sum can fix the number of a row. Then all other numbers have probabi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.coder import Coder, SetCells
-from cubicflow.tables.laws.masses import log_masses, log_slopes, unit_spline
+from cubicflow.tables.laws.masses import NARROW, NARROW_IF_ROUNDED, log_slopes, masses_of, unit_spline
 
 LARGEST = 1e300  # stands for an infinite number in a difference
 
@@ -48,6 +49,7 @@ class Law:
         fixed: the number that earlier columns determine, (N,); inf where they determine none, -inf where they leave no
             number. None for no rows.
         slack: the probability that a row breaks the rule behind ``fixed``.
+        is_rounded: whether the params have been rounded to float32. Then masses are right to about seven digits.
     """
 
     coder: Coder
@@ -55,6 +57,7 @@ class Law:
     params: Tensor | None
     fixed: Floats | None = None
     slack: float = 0.0
+    is_rounded: bool = False
 
     def __len__(self) -> int:
         return len(self.log_outcomes)
@@ -77,7 +80,7 @@ class Law:
 
         params = None if self.params is None else empty(self.params)
         fixed = None if self.fixed is None else np.empty(rows)
-        return Law(self.coder, empty(self.log_outcomes), params, fixed, self.slack)
+        return Law(self.coder, empty(self.log_outcomes), params, fixed, self.slack, is_rounded=True)
 
     def put(self, rows: slice, laws: Law) -> None:
         """Set the laws of some rows."""
@@ -98,20 +101,11 @@ class Law:
 
     def log_p(self, cells: SetCells) -> Tensor:
         """Return the log probabilities (N, J) of all cells, without fixed numbers; log densities of points."""
-        device, closed = self.log_outcomes.device, self.coder.cells.closed
-        fields, outcome = cells.fields, torch.from_numpy(cells.outcome).to(device)
+        outcome = torch.from_numpy(cells.outcome).to(self.log_outcomes.device)
         found = self.log_outcomes[:, outcome[0]] if len(outcome) == 1 else self.log_outcomes.gather(1, outcome)
-        found = found + torch.from_numpy(cells.log_size).to(device)
-        if cells.intervals:
-            low, high, log_width = np.moveaxis(fields[:, : cells.intervals, 1:4], 2, 0)
-            if len(fields) == 1:
-                low, high, log_width = low[0], high[0], log_width[0]
-            masses = log_masses(low, high, log_width, self.params, closed=closed).to(device)
-            found[:, : cells.intervals] += masses
-        if cells.points and self.params is not None:
-            here = slice(cells.intervals, cells.intervals + cells.points)
-            low, high = (torch.from_numpy(fields[:, here, k]).to(device).expand(len(self), -1) for k in (1, 2))
-            found[:, here] += log_slopes(low, high, self.params[:, None], closed=closed)
+        found = found + torch.from_numpy(cells.log_size).to(found.device)
+        for here, within in self._within(cells):
+            found[:, here] += within.log().T
         return found
 
     def log_mass(self, within: SetCells) -> Floats:
@@ -122,8 +116,14 @@ class Law:
     def masses(self, sets: SetCells) -> Floats:
         """Return the probability (N, V) of each of V sets in each row; densities of points."""
         cells, owner = sets.flattened()
-        found = self.log_outcomes.new_zeros(len(self), len(sets.fields))
-        found.index_add_(1, torch.from_numpy(owner).to(found.device), self.log_p(cells).exp())
+        outcome, size, place = (
+            torch.from_numpy(each).to(self.log_outcomes.device)
+            for each in (cells.outcome[0], np.exp(cells.log_size.T), owner)
+        )
+        p = self.log_outcomes.T.exp()[outcome] * size  # (J, N)
+        for here, within in self._within(cells):
+            p[here] *= within
+        found = p.new_zeros(len(sets.fields), len(self)).index_add_(0, place, p).T
         result: Floats = found.cpu().numpy()
         if self.fixed is None:
             return result
@@ -154,6 +154,21 @@ class Law:
         if self.fixed is not None:
             y = np.where(within.sets.contains(self.fixed) & ~np.isposinf(self.fixed), self.fixed, y)
         return Drawn(y, self._with_fixed(log_weight, within))
+
+    def _within(self, cells: SetCells) -> Iterator[tuple[slice, Tensor]]:
+        """Yield which cells are intervals, and their masses (J, N) under the splines; then points, and their slopes."""
+        one_for_all, closed = len(cells.fields) == 1, self.coder.cells.closed
+        low, high, log_width = np.moveaxis(cells.fields[0] if one_for_all else cells.fields, -1, 0)[1:4]
+        if cells.intervals:
+            here = slice(0, cells.intervals)
+            narrow = NARROW_IF_ROUNDED if self.is_rounded else NARROW
+            a, b, log_w = (each[..., here] for each in (low, high, log_width))
+            yield here, masses_of(a, b, log_w, self.params, closed=closed, narrow=narrow).to(self.log_outcomes.device)
+        if cells.points and self.params is not None:
+            here = slice(cells.intervals, cells.intervals + cells.points)
+            ends = (torch.from_numpy(np.atleast_2d(each[..., here]).T).to(self.params.device) for each in (low, high))
+            first, last = (each.expand(-1, len(self)) for each in ends)
+            yield here, log_slopes(first, last, self.params, closed=closed).exp()
 
     def _with_fixed(self, log_weight: Floats, within: SetCells) -> Floats:
         """Return the log probabilities of sets, corrected in rows with a fixed number."""

@@ -35,8 +35,9 @@ LEAST_BIN = 1e-3  # smallest width and height of a bin, as in cubic_spline
 MOST_FLOORED = 0.1  # largest share of the unit interval that these floors may take
 WIDE = 0.02  # width on [0, 1]; training takes the mean density of a narrower interval by Gauss's two-point rule
 GAUSS = 0.5 / math.sqrt(3)  # distance of Gauss's points from the middle of an interval, in widths
-NARROW = 0.01  # width of an interval, relative to the distance from the nearer end; narrower ones take the mean slope
-DIGITS = 48  # binary digits of a place; two more places would be equal up to rounding
+NARROW = 1e-3  # width of an interval, relative to the distance from the nearer end; narrower ones take the mean slope
+NARROW_IF_ROUNDED = 1e-7  # the same ratio, where seven digits of a mass suffice
+SAME = 1e-14  # relative difference of places that are equal up to roundings, such as the ends of neighbours
 
 
 # --- the forms that the model uses: one number or interval per row and column ---
@@ -114,55 +115,54 @@ def log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tenso
     """
     mirrored = low > high
     bins = bins_of(torch.where(mirrored[..., None], reflected(params, closed=closed), params), closed=closed)
-    return _log_mean_slope(torch.where(mirrored, high, low), log_width.exp(), bins)
+    slope = _mean_slope(torch.where(mirrored, high, low), log_width.exp(), bins)
+    return slope.clamp(min=torch.finfo(slope.dtype).tiny).log()
 
 
-def log_masses(low: Floats, high: Floats, log_width: Floats, params: Tensor | None, *, closed: bool) -> Tensor:
-    """Return the log masses (N, J) of J intervals under each of N splines, in float64.
+def masses_of(
+    low: Floats, high: Floats, log_width: Floats, params: Tensor | None, *, closed: bool, narrow: float = NARROW
+) -> Tensor:
+    """Return the masses (J, N) of J intervals under each of N splines, in float64.
 
     Args:
         low, high, log_width: as in :func:`log_mean_density`; (J,) for all splines, or (N, J).
-        params: (N, P), or None for the identity; then the result has the shape of the intervals.
+        params: (N, P), or None for the identity; then the result is (J, 1) for all splines.
         closed: as in :func:`log_mean_density`.
+        narrow: as NARROW.
 
-    An interval that is wide, compared with its distance from the nearer end, is a difference of the spline's values
-    seen from that end: it loses few digits, and fast kernels compute the values.
+    An interval that is wide, compared with its distance from an end, is a difference of the spline's values seen from
+    that end: it loses few digits, and fast kernels compute the values.
 
     >>> low, high, log_width = np.array([0.0, 1.0]), np.array([0.5, 0.0]), np.array([math.log(0.5), -400.0])
-    >>> log_masses(low, high, log_width, torch.zeros(1, 18, dtype=torch.float64), closed=False).tolist()
-    [[-0.6931471805599453, -400.0]]
+    >>> masses_of(low, high, log_width, torch.zeros(1, 18, dtype=torch.float64), closed=False).log().tolist()
+    [[-0.6931471805599453], [-400.0]]
     """
     if params is None:
-        return torch.from_numpy(log_width)
+        return torch.from_numpy(np.exp(np.atleast_2d(log_width)).T)
     if low.ndim == 2:
-        a, b, log_w = (torch.from_numpy(each).to(params.device) for each in (low, high, log_width))
-        return log_w + log_mean_density(a, b, log_w, params[:, None].expand(-1, low.shape[1], -1), closed=closed)
-    near, is_above = np.minimum(low, high), low > high
+        a, b, log_w = (torch.from_numpy(each.T).to(params.device) for each in (low, high, log_width))
+        return (log_w + log_mean_density(a, b, log_w, params.expand(len(a), -1, -1), closed=closed)).exp()
+    width = np.exp(log_width)
+    is_above = (low > high) & (width < narrow * low)  # measured from the upper end
+    near = np.where(is_above, high, low)
     is_part = (low > 0) | (high > 0)  # the mass of [0, 1] is 1
-    with np.errstate(divide="ignore"):
-        is_narrow = log_width < np.log(near) + math.log(NARROW)
-    found = params.new_zeros(len(params), len(low))
-    for side in (False, True):
-        own = (reflected(params, closed=closed) if side else params)[:, None]
-        for narrow in (False, True):
-            chosen = np.flatnonzero(is_part & (is_above == side) & (is_narrow == narrow))
-            if not len(chosen):
-                continue
-            if narrow:
-                a, log_w = (torch.from_numpy(each[chosen]).to(params.device) for each in (near, log_width))
-                each, widths = (part.expand(len(params), -1) for part in (a, log_w.exp()))
-                masses = log_w + _log_mean_slope(each, widths, bins_of(own, closed=closed))
-            else:
-                ends = np.stack([near[chosen], near[chosen] + np.exp(log_width[chosen])])
-                # Neighbouring intervals share an end, up to a few roundings.
-                digits, exponents = np.frexp(np.minimum(ends, 1))
-                ends = np.ldexp(np.round(digits * 2.0**DIGITS), exponents - DIGITS)
-                places, index = np.unique(ends, return_inverse=True)
-                at = torch.from_numpy(places).to(params.device)
-                values = unit_spline(at.expand(len(params), -1), own, closed=closed)[0]
-                start, end = (values[:, torch.from_numpy(each).to(params.device)] for each in index.reshape(2, -1))
-                masses = (end - start).log()
-            found[:, torch.from_numpy(chosen).to(params.device)] = masses
+    is_narrow = width < narrow * near
+    found = params.new_ones(len(low), len(params))
+    for side in np.unique(is_above[is_part]):
+        own = reflected(params, closed=closed) if side else params
+        if len(chosen := np.flatnonzero(is_part & (is_above == side) & is_narrow)):
+            a, w = (
+                torch.from_numpy(part[chosen, None]).to(params.device).expand(-1, len(own)) for part in (near, width)
+            )
+            found[chosen] = w * _mean_slope(a, w, bins_of(own, closed=closed))
+        if len(chosen := np.flatnonzero(is_part & (is_above == side) & ~is_narrow)):
+            ends = np.minimum([near[chosen], near[chosen] + width[chosen]], 1)
+            every = np.sort(ends, axis=None)
+            places = every[np.append(True, np.diff(every) > SAME * every[1:])]
+            start, end = np.searchsorted(places, ends, side="right") - 1
+            at = torch.from_numpy(places[:, None]).to(params.device)
+            values = unit_spline(at.expand(-1, len(own)), own, closed=closed)[0]
+            found[chosen] = values[end] - values[start]
     return found
 
 
@@ -189,8 +189,8 @@ def places_inside(
     return torch.where(is_above, 1 - place, place), torch.where(is_above, place, 1 - place)
 
 
-def _log_mean_slope(a: Tensor, width: Tensor, bins: Bins) -> Tensor:
-    """Return the log of the mean slope of splines over [a, a + width], where a is at most 1/2."""
+def _mean_slope(a: Tensor, width: Tensor, bins: Bins) -> Tensor:
+    """Return the mean slope of splines over [a, a + width], where a is at most 1/2."""
     across, upwards = Knots.of(bins.widths), Knots.of(bins.heights)
     from_low = torch.ones_like(a, dtype=torch.bool)
     first, last = (locate(across, place, from_low) for place in (a, a + width))
@@ -214,7 +214,7 @@ def _log_mean_slope(a: Tensor, width: Tensor, bins: Bins) -> Tensor:
     # A width that underflows to 0 crosses no knot. The 1 keeps NaN gradients out of the branch that is not taken.
     crossing = first.bin != last.bin
     across_knots = (rest + whole + beginning) / torch.where(crossing, width, 1)
-    return torch.where(crossing, across_knots, inside).clamp(min=torch.finfo(inside.dtype).tiny).log()
+    return torch.where(crossing, across_knots, inside)
 
 
 def _next(index: BinIndex) -> BinIndex:

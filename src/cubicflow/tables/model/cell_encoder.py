@@ -12,6 +12,7 @@ import numpy as np
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import ALONE, CELL, Cells, learn_cells
+from cubicflow.tables.laws.coder import coder_of
 from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.model.table_model import Encoder
@@ -52,7 +53,10 @@ class CellEncoder(Encoder):
         every = {name: independent.cells[name] for name in self.order}
         self.independent = IndependentColumns(every, independent.shares)
         self.cells = {**independent.cells, **context}
-        self._places = [names.index(name) for name in self.order]
+        self.places = [names.index(name) for name in self.order]  # the place of each column in the table
+        self.coders = [
+            coder_of(self.columns[place], self.cells[name]) for name, place in zip(self.order, self.places, strict=True)
+        ]
         self._rules = {self.order.index(rule.dependent): rule for rule in self.rules}
         # All rules of a determinant have the same keys: the values of the determinant in the training rows.
         self._determinants = {self.order.index(rule.determinant): rule for rule in self.rules}
@@ -107,7 +111,7 @@ class CellEncoder(Encoder):
 
     def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:  # noqa: ARG002 - cells need no noise
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
-        return self._encoded(self.order, y[:, self._places])
+        return self._encoded(self.order, y[:, self.places])
 
     def context_inputs(self, context: Floats | None) -> Floats | None:
         """Return the cells (N, 4 C) of the context's plain numbers (N, C); None without context."""
@@ -138,7 +142,7 @@ class CellEncoder(Encoder):
         for i, rule in self._rules.items():
             if self.cells[rule.dependent].only_masses(rule.values):
                 determinant, dependent = (
-                    y[:, self._places[self.order.index(name)]] for name in (rule.determinant, rule.dependent)
+                    y[:, self.places[self.order.index(name)]] for name in (rule.determinant, rule.dependent)
                 )
                 result[:, i] = rule.log_conditional(log_p[:, i], determinant, dependent)
         return result

@@ -119,21 +119,18 @@ def counted(axis: Axis, y: Floats, log_weight: Floats, exact: float | None = Non
     >>> round(float(found.masses.sum()), 6), round(found.effective_size)
     (1.0, 4001)
     """
-    means, bins = Means(log_weight, exact), np.arange(axis.bins + 1)
-    masses, quantiles = axis.masses(y, means.shares), axis.quantiles(y, means.shares)
+    means, bins, place = Means(log_weight, exact), np.arange(axis.bins + 1), axis.bin_of(y)
+    there, shares = place >= 0, means.shares
+    sums, squares = (np.bincount(place[there], w[there], minlength=len(bins)) for w in (shares, shares**2))
     home = bins  # the group of each bin; bins of one group share their mass evenly
     if not axis.is_list and exact is None:
         stride = max(1, math.ceil(axis.bins / max(means.size / PER_BIN, 4.0)))
-        is_sparse = np.append(masses[:-1] * means.size < 2 * PER_BIN, False)
-        home = np.where(is_sparse, bins // stride * stride + axis.bins + 1, bins)
-    place = axis.bin_of(y)
-    there, homes = place >= 0, 2 * (axis.bins + 1)
-    sums, squares = (
-        np.bincount(home[place[there]], w[there], minlength=homes) for w in (means.shares, means.shares**2)
-    )
-    found = means.of_flags(sums.astype(np.float64), squares.astype(np.float64))
-    width = np.bincount(home, minlength=homes)[home]
-    return Marginal(found.values[home] / width, found.errors[home] / width, means.size, quantiles)
+        is_sparse = np.append(sums[:-1] * means.size < 2 * PER_BIN, False)
+        home = np.where(is_sparse, bins // stride + len(bins), bins)
+    together = home[:, None] == home  # which bins share their mass
+    found, width = means.of_flags(together @ sums, together @ squares), together.sum(axis=1)
+    quantiles = axis.quantiles(y, shares)
+    return Marginal(found.values / width, found.errors / width, means.size, quantiles)
 
 
 def averaged(axis: Axis, law: Law, means: Means, quantiles: Floats) -> Marginal:

@@ -71,7 +71,7 @@ class Question:
 
     def _with_sets(self, sets: dict[int, Set]) -> Question:
         other, walk = copy(self), self.walk
-        other.walk = replace(walk, sets=sets, tilts={}, _cells={})
+        other.walk = replace(walk, sets=sets, tilts={})
         return other
 
     def _about(self, i: int) -> list[Condition]:

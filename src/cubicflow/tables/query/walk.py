@@ -26,7 +26,7 @@ from torch import Tensor
 from cubicflow import weights
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import CELL
-from cubicflow.tables.laws.coder import KNOTS, SetCells, coder_of
+from cubicflow.tables.laws.coder import KNOTS, SetCells
 from cubicflow.tables.laws.law import Law
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.network import Beginnings
@@ -99,16 +99,12 @@ class Walk:
     present: bool = False
     constraints: Sequence[Constraint] = ()
     drops: bool = False
-    _cells: dict[tuple[int, bytes], SetCells] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.encoder = self.model.encoder
-        order = self.encoder.order
-        names = [column.name for column in self.encoder.columns]
-        self.columns = [self.encoder.columns[names.index(name)] for name in order]
-        self.coders = [coder_of(column, self.encoder.cells[column.name]) for column in self.columns]
+        order, self.coders, self.places = self.encoder.order, self.encoder.coders, self.encoder.places
+        self.columns = [coder.column for coder in self.coders]
         self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
-        self.places = [names.index(name) for name in order]  # index in the table's order of each column
         self.computed = computed_columns(self)
         self._kept_by = checks_of(self)
 
@@ -132,11 +128,7 @@ class Walk:
 
     def cells(self, i: int) -> SetCells:
         """Return the cells of the set of column i, split at its knots if it is tilted."""
-        knots = self.tilts[i].knots if i in self.tilts else None
-        key = i, b"" if knots is None else knots.tobytes()
-        if key not in self._cells:
-            self._cells[key] = self.coders[i].of(self.set_of(i), knots)
-        return self._cells[key]
+        return self.coders[i].of(self.set_of(i), self.tilts[i].knots if i in self.tilts else None)
 
     def only(self, i: int) -> float | None:
         """Return the only value in the set of column i; None if the set has several values."""

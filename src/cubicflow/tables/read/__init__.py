@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from cubicflow.tables.arrow_types import is_readable, without_views
-from cubicflow.tables.read.built_in import BUILT_IN
 from cubicflow.tables.read.fetched import file_system, without_secrets
 from cubicflow.tables.read.file_checks import changed, check_unpacked, fingerprint_of_files
-from cubicflow.tables.read.places import URL, URL_AS_PATH, is_path
+from cubicflow.tables.read.places import BUILT_IN, URL, URL_AS_PATH, is_path
 from cubicflow.tables.read.table import Table, Text, check_names, in_memory
 
 __all__ = [

@@ -13,9 +13,9 @@ from pyarrow import json as arrow_json
 
 from cubicflow.data.parquet_files import announced_bytes, checked_batches, difference, files_in, opened
 from cubicflow.tables.arrow_types import without_views
-from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked, check_unpacked
+from cubicflow.tables.read.file_checks import check_unpacked
 from cubicflow.tables.read.table import Found, Kept, Origin, Table, types_of
-from cubicflow.tables.read.text.lines import CountedLines
+from cubicflow.tables.read.text.lines import line_blocks, number_of_lines
 from cubicflow.tables.table_error import TableError, one_line
 
 ARROW_FILE, OLD_FEATHER = b"ARROW1", b"FEA1"
@@ -88,21 +88,22 @@ def arrow_table(path: Path) -> Table:
 
 
 def json_lines_table(path: Path) -> Table:
-    """Return the table in a .jsonl or .ndjson file, read into memory in one pass.
+    """Return the table in a .jsonl or .ndjson file, read into memory.
 
     A row without a key has a missing value in that column. A column of nested values cannot be modelled and must be
     dropped.
     """
+    origin = Origin.of(path)
+    lines = sum(map(number_of_lines, line_blocks(path)))
     try:
-        with FingerprintedFile(path) as file:
-            lines = CountedLines(Unpacked(path, file) if path.suffix == ".gz" else file)
-            rows = arrow_json.read_json(pa.input_stream(lines), arrow_json.ReadOptions(block_size=BLOCK_BYTES))
-            found = Found(fingerprint=file.fingerprint())
+        with pa.input_stream(str(path)) as file:  # unpacks a .gz file
+            rows = arrow_json.read_json(file, arrow_json.ReadOptions(block_size=BLOCK_BYTES))
     except (pa.ArrowException, OSError, EOFError) as error:
         raise TableError(f"{path}: {_explained(one_line(error))}") from None
-    if lines.count != len(rows):  # empty lines; also objects over several lines, or several in a line
-        found.remarks = (f"{lines.count:,} lines hold {len(rows):,} objects; each object is a row",)
-    return Table(str(path), types_of(path, rows.schema), Kept(rows), Origin.kept(path), found=found)
+    remark = f"{lines:,} lines hold {len(rows):,} objects; each object is a row"
+    # The numbers differ by empty lines, by objects over several lines, and by several objects in a line.
+    found = Found(remarks=(remark,) if lines != len(rows) else ())
+    return Table(str(path), types_of(path, rows.schema), Kept(rows), origin, found=found).settled()
 
 
 def _explained(error: str) -> str:

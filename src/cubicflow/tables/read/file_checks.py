@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from cubicflow.tables.table_error import TableError
 
@@ -18,7 +14,6 @@ TICK = 10_000_000  # ns; the resolution of file timestamps
 
 BLOCKS = 64  # blocks of a file that its fingerprint covers
 BLOCK_BYTES = 1 << 16
-READ_BYTES = 1 << 22
 
 VARIABLE = "CUBICFLOW_UNPACK_RATIO"
 RATIO = 200  # unpacked bytes per packed byte; tables of text and numbers have 2 to 30
@@ -79,66 +74,24 @@ def changed(path: object, before: int | None = None, after: int | None = None) -
 # --- fingerprints: they tell whether a table is the fitted one ---
 
 
-def fingerprint_blocks(size: int) -> list[tuple[int, int]]:
-    """Return the (start, stop) bytes of every block that the fingerprint of a file covers.
+def fingerprint_of_files(paths: Sequence[Path]) -> str:
+    """Return a hash of the sizes of the files and of their blocks.
 
     A file up to 4 MiB is hashed whole. Of a larger file only 64 evenly spaced blocks are hashed, so the time does not
     grow with the file.
     """
-    if size <= BLOCKS * BLOCK_BYTES:
-        return [(0, size)]
-    starts = [(size - BLOCK_BYTES) * i // (BLOCKS - 1) for i in range(BLOCKS)]
-    return [(start, start + BLOCK_BYTES) for start in starts]
-
-
-def fingerprint_of_files(paths: Sequence[Path]) -> str:
-    """Return a hash of the sizes of the files and of their blocks."""
     digest = hashlib.sha256()
     for path in paths:
         size = path.stat().st_size
         digest.update(size.to_bytes(8, "big"))
         with path.open("rb") as file:
-            for first, last in fingerprint_blocks(size):
-                file.seek(first)
-                digest.update(file.read(last - first))
+            if size <= BLOCKS * BLOCK_BYTES:
+                digest.update(file.read())
+                continue
+            for i in range(BLOCKS):
+                file.seek((size - BLOCK_BYTES) * i // (BLOCKS - 1))
+                digest.update(file.read(BLOCK_BYTES))
     return digest.hexdigest()
-
-
-class FingerprintedFile(io.RawIOBase):
-    """A file whose fingerprint is computed from its bytes while they are read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._file = path.open("rb", buffering=0)
-        size = os.fstat(self._file.fileno()).st_size
-        self._digest = hashlib.sha256(size.to_bytes(8, "big"))
-        self._blocks = fingerprint_blocks(size)
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        start, self._place = self._place, self._place + count
-        seen = memoryview(buffer)[:count]
-        while self._blocks and self._blocks[0][0] < self._place:
-            first, last = self._blocks[0]
-            self._digest.update(seen[max(first - start, 0) : last - start])
-            if last > self._place:  # the rest of the block comes with the next read
-                break
-            self._blocks.pop(0)
-        return count
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the whole file, after reading the bytes that no parser needed."""
-        while self.read(READ_BYTES):
-            pass
-        return self._digest.hexdigest()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 # --- unpacked sizes: a few kilobytes must not fill the memory ---
@@ -177,23 +130,3 @@ def check_unpacked(path: Path | str, packed: int, unpacked: int) -> None:
             f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {_ratio():g} times as many; if that is "
             f"right, set the environment variable {VARIABLE} to a larger number"
         )
-
-
-class Unpacked(io.RawIOBase):
-    """The text in a gzip file. Reading raises TableError if the text is implausibly large for the file."""
-
-    def __init__(self, path: Path, packed: io.RawIOBase) -> None:
-        super().__init__()
-        self._path, self._packed = path, path.stat().st_size
-        self._stream = pa.input_stream(packed, compression="gzip")
-        self._most, self._count = most_unpacked(self._packed), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._stream.readinto(buffer)
-        self._count += count
-        if self._count > self._most:
-            check_unpacked(self._path, self._packed, self._count)
-        return count

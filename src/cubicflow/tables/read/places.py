@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from cubicflow.data.plane import GaussianGrid, ImageDensity
+from cubicflow.files import cache_folder, replacing
 from cubicflow.tables.read.arrow_files import arrow_table, json_lines_table, parquet_table
-from cubicflow.tables.read.built_in import BUILT_IN, built_in_table
 from cubicflow.tables.read.fetched import Copy, copy_of_standard_input, copy_of_url
 from cubicflow.tables.read.numpy_file import numpy_table
 from cubicflow.tables.read.queries import DATABASES
@@ -25,6 +27,11 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)
 URL_AS_PATH = re.compile(r"(https?|s3|gs|gcs):/[^/].*")  # pathlib.Path merges the two slashes of a URL
 INSIDE = re.compile(r"(duckdb|sqlite|xlsx):(.*)", re.DOTALL)
 SHEET_KEYS = ("sheet", "cells")
+BUILT_IN_POINTS = 100_000
+BUILT_IN: dict[str, Callable[[], GaussianGrid | ImageDensity]] = {
+    "gaussians": GaussianGrid,
+    "grace-hopper": ImageDensity.from_file,
+}
 
 
 def open_table(path: str | Path, reading: Reading | None = None) -> Table:
@@ -128,6 +135,21 @@ def _from_file(path: Path, reading: Reading) -> Table:
         f"{path}: unknown kind of table; the name of a table ends in .csv, .tsv, .jsonl (also .gz), "
         ".parquet, .feather, .arrow, .xlsx, .npy or .npz, or is a folder of .parquet files"
     )
+
+
+def built_in_table(name: str) -> Path:
+    """Return the path of a built-in table: an .npz file with columns x and y, points of a plane density.
+
+    The file is created on first use in the cache folder. A file in the working folder takes precedence over a built-in
+    table of the same name: this function is called only if no such file exists.
+    """
+    path = cache_folder() / "built-in" / f"{name}.npz"
+    if not path.exists():
+        points = BUILT_IN[name]().sample(BUILT_IN_POINTS, 0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            np.savez(file, x=points[:, 0], y=points[:, 1])
+    return path
 
 
 def _inside(text: str, kind: str, rest: str, reading: Reading) -> Table:

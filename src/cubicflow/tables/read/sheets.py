@@ -8,13 +8,14 @@ import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cubicflow.extras import need
-from cubicflow.tables.read.file_checks import FingerprintedFile, check_unpacked
-from cubicflow.tables.read.table import Found, Kept, Origin, Table, Text, as_text, as_text_rows, types_of
+from cubicflow.tables.read.file_checks import check_unpacked
+from cubicflow.tables.read.table import Kept, Origin, Table, Text, as_text, as_text_rows, types_of
 from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, names_of
 from cubicflow.tables.table_error import TableError, one_line, some
 
@@ -32,8 +33,7 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
     """
     if not path.is_file():
         raise TableError(f"{path}: there is no such file; check the path")
-    with FingerprintedFile(path) as file:
-        content, found = file.read(), Found(fingerprint=file.fingerprint())
+    origin, content = Origin.of(path), path.read_bytes()
     title, others, rows = _rows(path, content, sheet, cells)
     names, values, empty = _one_table(path, title, rows, reading, is_chosen=cells is not None)
     chosen = [f"{key}={value}" for key, value in (("sheet", sheet), ("cells", cells)) if value]
@@ -47,7 +47,8 @@ def sheet_table(path: Path, reading: Reading, sheet: str | None = None, cells: s
     )
     kept = as_text_rows(path, names, values)
     text = Text(has_header=True)
-    return Table(str(path), types_of(path, kept.schema), Kept(kept), Origin(source, (path,)), text, notes, found)
+    origin = replace(origin, source=source)
+    return Table(str(path), types_of(path, kept.schema), Kept(kept), origin, text, notes).settled()
 
 
 def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> tuple[str, list[str], list[Row]]:
@@ -58,65 +59,43 @@ def _rows(path: Path, content: bytes, sheet: str | None, cells: str | None) -> t
         raise TableError(f"{path}: {error}") from None
     if content.startswith(OLD_EXCEL):
         raise TableError(f"{path}: this workbook is older than .xlsx, or has a password; save it as plain .xlsx")
-    bounds = {} if cells is None else _bounds(path, cells)
+    bounds = {} if cells is None else _bounds(path, cells, openpyxl.utils.column_index_from_string)
     try:
-        return _opened(openpyxl.load_workbook, path, content, sheet, bounds)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
+        with (
+            warnings.catch_warnings(action="ignore"),  # openpyxl warns of styles and validations, which are not read
+            closing(openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)) as book,
+        ):
+            titles = [found.title for found in book.worksheets]
+            title = sheet or next(iter(titles), "")
+            rows: list[Row] = []
+            if title in titles:
+                book[title].reset_dimensions()  # some programs write wrong dimensions
+                rows = [tuple(map(_value, row)) for row in book[title].iter_rows(values_only=True, **bounds)]
     except TableError:
         raise
     except Exception as error:  # openpyxl passes on errors of any type
         raise TableError(f"{path}: not a readable workbook: {one_line(error)}") from None
+    if not titles:
+        raise TableError(f"{path}: the workbook has no sheet with cells; save the table in a sheet")
+    if title not in titles:
+        raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
+    while rows and all(cell is None for cell in rows[-1]):  # Excel keeps the format of rows below the table
+        rows.pop()
+    return title, [other for other in titles if other != title] if sheet is None else [], rows
 
 
-def _opened(
-    load: Callable[..., Any], path: Path, content: bytes, sheet: str | None, bounds: dict[str, int]
-) -> tuple[str, list[str], list[Row]]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
-    with (
-        warnings.catch_warnings(action="ignore"),  # openpyxl warns of styles and validations, which are not read
-        closing(load(io.BytesIO(content), read_only=True, data_only=True)) as book,
-    ):
-        titles = [found.title for found in book.worksheets]
-        if not titles:
-            raise TableError(f"{path}: the workbook has no sheet with cells; save the table in a sheet")
-        if sheet is not None and sheet not in titles:
-            raise TableError(f"{path}: there is no sheet {sheet!r}; the sheets are {some(titles, 10)}")
-        chosen = book[titles[0] if sheet is None else sheet]
-        chosen.reset_dimensions()  # some programs write wrong dimensions
-        rows = [tuple(map(_value, row)) for row in chosen.iter_rows(values_only=True, **bounds)]
-        while rows and all(cell is None for cell in rows[-1]):  # Excel keeps the format of rows below the table
-            rows.pop()
-    others = [title for title in titles if title != chosen.title]
-    return chosen.title, others if sheet is None else [], rows
-
-
-def _bounds(path: Path, cells: str) -> dict[str, int]:
+def _bounds(path: Path, cells: str, number_of: Callable[[str], int]) -> dict[str, int]:
     found = CELLS.fullmatch(cells)
     if found is None:
         raise TableError(f"{path}: cells should be two corners, such as A1:F200, got {cells!r}")
-    (left, right), (top, bottom) = ((_column(found[1]), _column(found[3])), (int(found[2]), int(found[4])))
+    left, top, right, bottom = number_of(found[1]), int(found[2]), number_of(found[3]), int(found[4])
     if not 0 < top <= bottom or left > right:
         raise TableError(
             f"{path}: cells go from the upper left to the lower right corner, such as A1:F200, got {cells!r}"
         )
     return {"min_row": top, "max_row": bottom, "min_col": left, "max_col": right}
-
-
-def _column(letters: str) -> int:
-    number = 0
-    for letter in letters.upper():
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
-
-
-def _letters(number: int) -> str:
-    """Return the letters of column ``number``, counted from 0: A, B, ..., Z, AA, AB, ..."""
-    letters = ""
-    number += 1
-    while number:
-        number, digit = divmod(number - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
 
 
 def _value(cell: Any) -> object:
@@ -150,21 +129,21 @@ def _one_table(
 
 def _refuse_several(path: Path, sheet: str, used: Sequence[int], below: Sequence[Row], end: int) -> None:
     """Raise TableError if an empty column or an empty row separates two tables."""
-    breaks = [i for i, (left, right) in enumerate(pairwise(used)) if right > left + 1]
+    letters = [need("openpyxl", "a spreadsheet").utils.get_column_letter(i + 1) for i in range(used[-1] + 1)]
     filled = [any(cell is not None for cell in row) for row in below]
     last = max(i for i, is_filled in enumerate(filled) if is_filled)
-    choose = "choose the cells of one table"
-    if breaks:
-        left, right = used[breaks[0]], used[breaks[0] + 1]
-        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(left)}{end + last + 1}"
-        raise TableError(
-            f"{path}: the sheet {sheet!r} holds more than one table: column {_letters(left + 1)} is empty, and column "
-            f"{_letters(right)} is not; {choose}: {example}"
-        )
-    if not all(filled[: last + 1]):
+    first_break = next(((left, right) for left, right in pairwise(used) if right > left + 1), None)
+    if first_break is not None:
+        left, right = first_break
+        what = f"column {letters[left + 1]} is empty, and column {letters[right]} is not"
+        corner = f"{letters[left]}{end + last + 1}"
+    elif not all(filled[: last + 1]):
         row = filled.index(False)
-        example = f"xlsx:{path}?sheet={sheet}&cells={_letters(used[0])}1:{_letters(used[-1])}{end + row}"
-        raise TableError(
-            f"{path}: the sheet {sheet!r} holds more than one table: row {end + row + 1} is empty, and there are cells "
-            f"below it; {choose}: {example}"
-        )
+        what = f"row {end + row + 1} is empty, and there are cells below it"
+        corner = f"{letters[-1]}{end + row}"
+    else:
+        return
+    raise TableError(
+        f"{path}: the sheet {sheet!r} holds more than one table: {what}; choose the cells of one table: "
+        f"xlsx:{path}?sheet={sheet}&cells={letters[used[0]]}1:{corner}"
+    )

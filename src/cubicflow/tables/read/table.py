@@ -54,11 +54,6 @@ class Origin:
         stamps = Stamps(find)
         return cls(str(path.resolve()), tuple(find()), stamps)
 
-    @classmethod
-    def kept(cls, path: Path) -> Origin:
-        """Return the origin of a table that was read from a file and is kept. The file may change later."""
-        return cls(str(path.resolve()), (path,))
-
 
 @dataclass(frozen=True)
 class Text:
@@ -194,14 +189,17 @@ class Table:
         else:
             rows = spool(self.name, typed(), pa.schema(dict.fromkeys(columns, pa.string())), folder)
         typed_as = {name: found.plain_type(types[name]) for name, found in self.notations.items() if name in types}
-        self.found.fingerprint = self.fingerprint()
         text = replace(self.text, notations={n: found for n, found in self.notations.items() if n in types})
-        origin = replace(self.origin, stamps=None)
-        return replace(self, types={**types, **typed_as}, read=Kept(rows), origin=origin, text=text)
+        return replace(self, types={**types, **typed_as}, read=Kept(rows), text=text).settled()
+
+    def settled(self) -> Table:
+        """Return the table, whose rows are kept, with the fingerprint of its files, which may change from now on."""
+        self.found.fingerprint = self.fingerprint()
+        return replace(self, origin=replace(self.origin, stamps=None))
 
     def fingerprint(self) -> str:
         """Return a hash of the files, or of the rows of a query. It tells whether a table is the fitted one."""
-        if self.found.fingerprint is not None:  # computed while the rows were read
+        if self.found.fingerprint is not None:
             return self.found.fingerprint
         try:
             return fingerprint_of_files(self.origin.files)

@@ -59,15 +59,14 @@ def compare_runs(
     models = (first, second)
     missing = missing or _strictest(first.missing, second.missing)
     trained = [i for i, model in enumerate(models) if model.is_source(table)]
-    means = [MeanOfRows() for _ in range(3)]
+    means = [MeanOfRows()] * 3
     for scores in score_all(models, table, missing, weights=True):
         chosen = np.ones(len(scores[0].numbers), dtype=np.bool_)
         for i in trained:
             chosen &= scores[i].parts == PARTS.index("test")
         a, b = (found.log_likelihood[chosen] for found in scores)
         weights = None if scores[0].weights is None else scores[0].weights[chosen]
-        for mean, values in zip(means, (a, b, b - a), strict=True):
-            mean.update(values, weights)
+        means = [mean + MeanOfRows.of(values, weights) for mean, values in zip(means, (a, b, b - a), strict=True)]
     if not means[0].rows:
         raise TableError(
             f"{table.name}: no row is left to compare; give rows that are not training or validation rows of the models"

@@ -1,9 +1,9 @@
-"""Means over rows, with their standard errors, accumulated batch by batch."""
+"""Means over rows, with their standard errors, from sums of batches."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,28 +30,30 @@ class Mean:
         return f"{self.mean:.3f} ± {'unknown' if math.isnan(self.error) else f'{self.error:.3f}'} nats"
 
 
+@dataclass(frozen=True)
 class MeanOfRows:
-    """An accumulator of the weighted mean of one number per row."""
+    """Sums of one number per row, from which the weighted mean and its error are computed. Sums of other rows can be
+    added."""
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self._moments = Moments()
-        self._counted = 0
-        self._squared_weights = 0.0
+    rows: int = 0
+    counted: int = 0  # rows with a weight
+    squared_weights: float = 0.0
+    moments: Moments = field(default_factory=Moments)
 
-    def update(self, values: Floats, weights: Floats | None = None) -> None:
-        """Add rows with these values and weights."""
-        self.rows += len(values)
-        self._counted += len(values) if weights is None else int(np.count_nonzero(weights))
-        self._moments.update(values, weights)
-        self._squared_weights += float(len(values) if weights is None else (weights**2).sum())
+    @classmethod
+    def of(cls, values: Floats, weights: Floats | None = None) -> MeanOfRows:
+        """Return the sums of rows with these values and weights."""
+        each = np.ones(len(values)) if weights is None else weights
+        moments = Moments.of(values, weights)
+        return cls(len(values), int(np.count_nonzero(each)), float((each**2).sum()), moments)
 
-    def merge(self, other: MeanOfRows) -> None:
-        """Add the rows of another accumulator."""
-        self.rows += other.rows
-        self._counted += other._counted
-        self._moments.merge(other._moments)
-        self._squared_weights += other._squared_weights
+    def __add__(self, other: MeanOfRows) -> MeanOfRows:
+        return MeanOfRows(
+            self.rows + other.rows,
+            self.counted + other.counted,
+            self.squared_weights + other.squared_weights,
+            self.moments + other.moments,
+        )
 
     def result(self) -> Mean:
         """Return the mean and twice its standard error. Weighted rows count as their effective sample size.
@@ -59,10 +61,10 @@ class MeanOfRows:
         The spread is measured around the mean of the rows, which is closer to them than the true mean. So the error of
         n rows has n - 1 in the denominator.
         """
-        weight = self._moments.weight
+        weight = self.moments.weight
         if not weight:
             return Mean(self.rows, math.nan, math.nan, 0.0)
-        effective = weight**2 / self._squared_weights
-        known = self._counted > 1 and effective > 1
-        error = 2 * self._moments.std / math.sqrt(effective - 1) if known else math.nan
-        return Mean(self.rows, self._moments.mean, error, weight)
+        effective = weight**2 / self.squared_weights
+        known = self.counted > 1 and effective > 1
+        error = 2 * self.moments.std / math.sqrt(effective - 1) if known else math.nan
+        return Mean(self.rows, self.moments.mean, error, weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -50,36 +51,37 @@ def _counted(score: Score) -> str:
     return f"log likelihood {score.model} over {score.model.rows:,} rows"
 
 
+@dataclass(frozen=True)
 class ScoreSums:
-    """Sums from which the scores of a table and of its parts are computed. Sums of other rows can be joined to them."""
+    """Sums from which the scores of a table and of its parts are computed. Sums of other rows can be added."""
 
-    def __init__(self) -> None:
-        self.whole, self.parts = ScoreOfRows(), [ScoreOfRows() for _ in PARTS]
-        self.read = self.gaps = 0
-        self.unseen: Counter[str] = Counter()
+    whole: ScoreOfRows = field(default_factory=ScoreOfRows)
+    parts: tuple[ScoreOfRows, ...] = field(default_factory=lambda: (ScoreOfRows(),) * len(PARTS))
+    read: int = 0
+    gaps: int = 0
+    unseen: Counter[str] = field(default_factory=Counter)
 
-    def add(self, scores: Scores, parts: NDArray[np.int8]) -> None:
-        """Add scored rows, and the part of the split of each of them."""
-        self.read, self.gaps = self.read + scores.read, self.gaps + scores.gaps
-        self.unseen.update(scores.unseen)
-        for sums, chosen in ((self.whole, slice(None)), *((part, parts == i) for i, part in enumerate(self.parts))):
-            optional = (None if found is None else found[chosen] for found in (scores.independent, scores.weights))
-            sums.update(scores.log_likelihood[chosen], *optional)
+    @classmethod
+    def of(cls, scores: Scores, parts: NDArray[np.int8]) -> ScoreSums:
+        """Return the sums of scored rows, given the part of the split of each of them."""
 
-    def join(self, other: ScoreSums) -> None:
-        """Add the sums of other rows."""
-        self.whole.merge(other.whole)
-        for part, more in zip(self.parts, other.parts, strict=True):
-            part.merge(more)
-        self.read, self.gaps = self.read + other.read, self.gaps + other.gaps
-        self.unseen.update(other.unseen)
+        def chosen(rows: slice | NDArray[np.bool_]) -> ScoreOfRows:
+            optional = (None if found is None else found[rows] for found in (scores.independent, scores.weights))
+            return ScoreOfRows.of(scores.log_likelihood[rows], *optional)
+
+        of_parts = tuple(chosen(parts == i) for i in range(len(PARTS)))
+        return cls(chosen(slice(None)), of_parts, scores.read, scores.gaps, Counter(scores.unseen))
+
+    def __add__(self, other: ScoreSums) -> ScoreSums:
+        parts = tuple(one + more for one, more in zip(self.parts, other.parts, strict=True))
+        counts = self.read + other.read, self.gaps + other.gaps, self.unseen + other.unseen
+        return ScoreSums(self.whole + other.whole, parts, *counts)
 
     def result(self, columns: int) -> ScoredParts:
         """Return the scores of a table of which so many columns are read."""
         parts = {name: part.result() for name, part in zip(PARTS, self.parts, strict=True)}
-        return ScoredParts(
-            self.whole.result(), parts, Used(self.read, self.whole.rows, columns, self.gaps), self.unseen
-        )
+        used = Used(self.read, self.whole.model.rows, columns, self.gaps)
+        return ScoredParts(self.whole.result(), parts, used, self.unseen)
 
 
 def score_parts(
@@ -91,7 +93,7 @@ def score_parts(
     """
     sums = ScoreSums()
     for scores in fitted.score_table(table, missing, weights=True, unseen=unseen):
-        sums.add(scores, scores.parts)
+        sums += ScoreSums.of(scores, scores.parts)
     return sums.result(len(_columns(fitted, table)))
 
 
@@ -112,7 +114,7 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
     for i, sample in samples.items():
         rows = in_memory(sample.table(), table.name, is_text=table.is_text)
         for scores in fitted.score_table(rows, weights=True):
-            sums.add(scores, np.full(len(scores.numbers), i, np.int8))
+            sums += ScoreSums.of(scores, np.full(len(scores.numbers), i, np.int8))
     return sums.result(len(columns))._replace(used=Used(read, used, len(columns), gaps))
 
 

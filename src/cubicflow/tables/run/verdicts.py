@@ -6,7 +6,7 @@ Everything is computed from one score per row, so it works for any model of a ta
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cubicflow.tables.arrow_types import Floats
@@ -34,44 +34,42 @@ class Score(NamedTuple):
     near: Mean | None = None
 
 
+@dataclass(frozen=True)
 class ScoreOfRows:
-    """An accumulator of the scores of rows.
+    """Sums of the scores of rows, to which those of other rows can be added.
 
     >>> import numpy as np
-    >>> scores = ScoreOfRows()
-    >>> scores.update(np.array([-1.0, -2.0]), np.array([-3.0, -5.0]))
+    >>> scores = ScoreOfRows.of(np.array([-1.0, -2.0]), np.array([-3.0, -5.0]))
     >>> str(scores.result().gain)
     '2.500 ± 1.000 nats'
     """
 
-    def __init__(self) -> None:
-        self._model, self._independent, self._gain, self._near = (MeanOfRows() for _ in range(4))
+    model: MeanOfRows = field(default_factory=MeanOfRows)
+    near: MeanOfRows = field(default_factory=MeanOfRows)
+    independent: MeanOfRows = field(default_factory=MeanOfRows)
+    gain: MeanOfRows = field(default_factory=MeanOfRows)
 
-    def update(self, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> None:
-        """Add rows with these scores, scores of independent columns, and weights."""
-        self._model.update(scores, weights)
+    @classmethod
+    def of(cls, scores: Floats, independent: Floats | None = None, weights: Floats | None = None) -> ScoreOfRows:
+        """Return the sums of rows with these scores, scores of independent columns, and weights."""
         is_near = scores > FAR
-        self._near.update(scores[is_near], None if weights is None else weights[is_near])
-        if independent is not None:
-            self._independent.update(independent, weights)
-            self._gain.update(scores - independent, weights)
+        near = MeanOfRows.of(scores[is_near], None if weights is None else weights[is_near])
+        both = () if independent is None else (independent, scores - independent)
+        return cls(MeanOfRows.of(scores, weights), near, *(MeanOfRows.of(each, weights) for each in both))
 
-    def merge(self, other: ScoreOfRows) -> None:
-        """Add the rows of another accumulator."""
-        self._model.merge(other._model)
-        self._independent.merge(other._independent)
-        self._gain.merge(other._gain)
-        self._near.merge(other._near)
-
-    @property
-    def rows(self) -> int:
-        return self._model.rows
+    def __add__(self, other: ScoreOfRows) -> ScoreOfRows:
+        return ScoreOfRows(
+            self.model + other.model,
+            self.near + other.near,
+            self.independent + other.independent,
+            self.gain + other.gain,
+        )
 
     def result(self) -> Score:
-        near = None if self._near.rows == self.rows else self._near.result()
-        if not self._gain.rows:
-            return Score(self._model.result(), near=near)
-        return Score(self._model.result(), self._independent.result(), self._gain.result(), near)
+        near = None if self.near.rows == self.model.rows else self.near.result()
+        if not self.gain.rows:
+            return Score(self.model.result(), near=near)
+        return Score(self.model.result(), self.independent.result(), self.gain.result(), near)
 
 
 def gap(train: Score, held_out: Score) -> Mean:

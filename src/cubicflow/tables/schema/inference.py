@@ -404,9 +404,8 @@ class _Tally:
         y = self.column.numbers(self.column.read(array))
         shape = self.column.map
         if isinstance(shape, Scaled):
-            self.moments.update(
-                shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0], weights
-            )
+            shaped = shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0]
+            self.moments += Moments.of(shaped, weights)
         elif self.column.counts_mass:
             self.counts.update(y.astype("int64"), weights)
 

@@ -30,9 +30,9 @@ def unavailable() -> str | None:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if find_family(spec.family, spec.slopes).native is None:
+    if find_family(spec.family, spec.slopes).kernel is None:
         return f"there is no native kernel for the {spec.family} spline"
-    if find_domain(spec.domain).native is None:
+    if find_domain(spec.domain).kernel is None:
         return f"there is no native kernel for domain={spec.domain!r}"
     if x.device.type != "cpu":
         return f"tensors must be on the CPU; got {x.device}"

@@ -141,7 +141,7 @@ def _mismatch(handle: ctypes.CDLL) -> str | None:
     ]
     if kernel_number(handle, "NEWTON_STEPS", is_double=False) != FLOAT32_NEWTON_STEPS:
         wrong.append("NEWTON_STEPS in float32")
-    named = [family.native for family in FAMILIES.values()] + [domain.native for domain in DOMAINS.values()]
+    named = [family.kernel for family in FAMILIES.values()] + [domain.kernel for domain in DOMAINS.values()]
     wrong += [name for name in named if name is not None and math.isnan(kernel_number(handle, name))]
     if wrong:
         return f"the compiled library belongs to another version of cubicflow ({', '.join(wrong)}); {_rebuild()}"

@@ -72,9 +72,9 @@ def _interpreted() -> bool:
 
 
 def refuses(spec: SplineSpec, x: Tensor, params: Tensor) -> str | None:
-    if find_family(spec.family, spec.slopes).triton is None:
+    if find_family(spec.family, spec.slopes).kernel is None:
         return f"there is no Triton kernel for the {spec.family} spline"
-    if find_domain(spec.domain).triton is None:
+    if find_domain(spec.domain).kernel is None:
         return f"there is no Triton kernel for domain={spec.domain!r}"
     if spec.num_bins > MAX_BINS:
         return f"the Triton kernels take at most {MAX_BINS} bins, got {spec.num_bins}"

@@ -66,15 +66,9 @@ class Tuning(NamedTuple):
 DEFAULT = Tuning(num_warps=0) if INTERPRETED else Tuning()
 
 
-def _max_interpreted_elements(num_params: int, packed: bool) -> int:
-    """Return the largest number of elements per program in the interpreter. Packed params are a tile, and Triton limits
-    a tile to 2^20 numbers."""
-    return int(min(2**16, 2**20 // triton.next_power_of_2(num_params))) if packed else 2**16
-
-
 def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT) -> Pair:
     x_one_stride, stride_x = _with_one_stride(x)
-    y, log_slope = _empty_contiguous(x), _empty_contiguous(x)
+    y, log_slope = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
     if x.numel() == 0:
         return y, log_slope
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), None, tuning)
@@ -87,7 +81,7 @@ def forward(x: Tensor, params: Tensor, spec: SplineSpec, tuning: Tuning = DEFAUL
 def backward(
     x: Tensor, params: Tensor, grad_y: Tensor, grad_log_slope: Tensor, spec: SplineSpec, tuning: Tuning = DEFAULT
 ) -> Pair:
-    grad_x, grad_params = _empty_contiguous(x), torch.empty_like(params)
+    grad_x, grad_params = torch.empty_like(x, memory_format=torch.contiguous_format), torch.empty_like(params)
     if x.numel() == 0:
         return grad_x, grad_params.zero_()
     plan = _plan(spec, x.dtype, x.shape, params.shape, params.stride(), grad_params.stride(), tuning)
@@ -101,9 +95,7 @@ def backward(
 def forward_of_slice(x: Tensor, params: Tensor, spec: SplineSpec, part: slice, y: Tensor, log_slope: Tensor) -> None:
     """Write the results of a slice of the columns of x, (N, D), into the same slice of y and log_slope. All three are
     contiguous. There is a spline for each element of the slice, (N, n, P), or one for each of its columns, (n, P)."""
-    shape, place = _row_slice(x, part)
-    plan = _plan(spec, x.dtype, shape, params.shape, params.stride(), None, DEFAULT, place)
-    _launch(cast("Plan", plan), (x, params, y, log_slope), (1,))  # two axes always have a plan
+    _launch(_plan_of_slice(x, params, spec, part, None), (x, params, y, log_slope), (1,))
 
 
 def backward_of_slice(
@@ -111,18 +103,19 @@ def backward_of_slice(
 ) -> Tensor:
     """Write the gradient of a slice of x, and return that of the params. ``grad_log_det``, (N,), is the gradient of the
     sum of a row's log-slopes."""
-    shape, place = _row_slice(x, part)
     grad_params = torch.empty_like(params)
-    strides = params.stride(), grad_params.stride()
-    plan = cast("Plan", _plan(spec, x.dtype, shape, params.shape, *strides, DEFAULT, place))
+    plan = _plan_of_slice(x, params, spec, part, grad_params.stride())
     return _gradients(plan, x, params, (grad_y, grad_log_det), grad_x, grad_params)
 
 
-def _row_slice(x: Tensor, part: slice) -> tuple[tuple[int, int], RowSlice]:
-    """Return the shape of the slice, and its place in the rows."""
+def _plan_of_slice(
+    x: Tensor, params: Tensor, spec: SplineSpec, part: slice, grad_strides: tuple[int, ...] | None
+) -> Plan:
     start, stop, step = part.indices(x.shape[1])
-    width = len(range(start, stop, step))
-    return (len(x), width), RowSlice(width, x.shape[1], step, start)
+    place = RowSlice(len(range(start, stop, step)), x.shape[1], step, start)
+    shape = (len(x), place.WIDTH)
+    plan = _plan(spec, x.dtype, shape, params.shape, params.stride(), grad_strides, DEFAULT, place)
+    return cast("Plan", plan)  # two axes always have a plan
 
 
 def _gradients(plan: Plan, x: Tensor, params: Tensor, grads: Pair, grad_x: Tensor, grad_params: Tensor) -> Tensor:
@@ -133,11 +126,6 @@ def _gradients(plan: Plan, x: Tensor, params: Tensor, grads: Pair, grad_x: Tenso
     tensors = (x, params, grad_y, grad_log_slope, grad_x, out)
     _launch(plan, tensors, (stride_x, stride_grad_y, stride_grad_log_slope))
     return out.sum(0).view(params.shape) if plan.sums else grad_params
-
-
-def _empty_contiguous(x: Tensor) -> Tensor:
-    """Return an uninitialised contiguous tensor like x."""
-    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 def _with_one_stride(tensor: Tensor) -> tuple[Tensor, int]:
@@ -212,9 +200,9 @@ def _plan(
         return None
     packed = not shared and integers["DIMS"] == 1 and _packed(integers, num_params, backward)
     chunk = tuning.bins_per_chunk(spec.num_bins, packed, spec.family)
-    block = 32 * tuning.num_warps or triton.next_power_of_2(
-        min(integers["count"], _max_interpreted_elements(num_params, packed))
-    )
+    # In the interpreter packed params are a tile, and Triton limits a tile to 2^20 numbers.
+    most = min(2**16, 2**20 // triton.next_power_of_2(num_params)) if packed else 2**16
+    block = 32 * tuning.num_warps or triton.next_power_of_2(min(integers["count"], most))
     blocks = -(-integers["count"] // block)
     floors = (spec.min_bin_width, spec.min_bin_height)
     arguments = {
@@ -226,8 +214,8 @@ def _plan(
         "FLOOR_SOURCE": floors[spec.inverse],
         "FLOOR_TARGET": floors[not spec.inverse],
         "INVERSE": spec.inverse,
-        "DOMAIN": getattr(element, str(find_domain(spec.domain).triton)).value,
-        "SLOPES": getattr(unit, str(find_family(spec.family, spec.slopes).triton)).value,
+        "DOMAIN": getattr(element, str(find_domain(spec.domain).kernel)).value,
+        "SLOPES": getattr(unit, str(find_family(spec.family, spec.slopes).kernel)).value,
         "STEPS": _NEWTON_STEPS[dtype],
         "ACCESS": (places.TILE if packed else places.COLUMNS).value,
         "BLOCK": block,

@@ -1,42 +1,38 @@
 """CSV files, read as text: the type of a column is decided over all of its rows, not from the first block.
 
-A file is read once. Callers that need several passes spool it into Arrow batches. The same pass finds the types of the
-text and the fingerprint of the file.
+A file is read once, in blocks of whole lines that Arrow parses one by one. The rows of every block are compared with
+its lines. Callers that need several passes spool the rows into Arrow batches.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from cubicflow.tables.read.file_checks import FingerprintedFile, Unpacked
 from cubicflow.tables.read.table import MISSING, Found, Origin, Table, Text
+from cubicflow.tables.read.text import lines as lines_in
 from cubicflow.tables.read.text.lines import (
-    CountedLines,
     ScannedLines,
-    WithoutComments,
     is_comment,
+    last_line,
+    line_blocks,
     lines_of,
+    number_of_lines,
     open_quote,
     scan_lines,
+    too_long,
+    without_comments,
 )
 from cubicflow.tables.read.text.reading import ROWS_BELOW, Reading, read_head
 from cubicflow.tables.table_error import TableError
-
-BLOCK_BYTES = 1 << 22
-LONGEST_WAIT = 10.0  # seconds
 
 
 def csv_table(path: Path, reading: Reading) -> Table:
@@ -64,8 +60,8 @@ def csv_table(path: Path, reading: Reading) -> Table:
 
 @dataclass(frozen=True)
 class _CsvFile:
-    """The rows of a CSV file. ``above`` lines are above the names, and ``skipped`` lines above the first row. The
-    fingerprint and the remarks on lines without a row go to ``found``."""
+    """The rows of a CSV file. ``above`` lines are above the names, and ``skipped`` lines above the first row. Remarks
+    on lines without a row go to ``found``."""
 
     path: Path
     names: list[str]
@@ -77,87 +73,109 @@ class _CsvFile:
     found: Found
 
     def read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        missing = pa.array(MISSING)
+        missing, lines = pa.array(MISSING), Counter[str]()
+        begun, start = b"", 0  # the lines from an open quotation mark on; rows before the block
+        for text in self._below_names(lines):
+            text, comments = without_comments(begun + text, self.comment, self.delimiter.encode())
+            lines["comments"] += comments
+            block, begun = self._parsed(text, columns, lines)
+            _refuse_nul(self.path, block, start)
+            start += len(block)
+            trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
+            known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
+            yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
+        if begun:
+            self._refuse_open_quotes(self._scanned())
+        self.found.remarks = self._remarks(lines)
+
+    def _below_names(self, lines: Counter[str]) -> Iterator[bytes]:
+        """Yield the text below the names, in blocks of whole lines."""
+        skipped = self.skipped
+        for text in line_blocks(self.path):
+            end = 0
+            for line in text.splitlines(keepends=True) if skipped else ():
+                if self.comment and is_comment(line, self.comment):
+                    lines["comments"] += 1
+                elif skipped:
+                    skipped -= 1
+                else:
+                    break
+                end += len(line)
+            yield text[end:]
+
+    def _parsed(self, text: bytes, columns: list[str], lines: Counter[str]) -> tuple[pa.Table, bytes]:
+        """Return the rows of a text, and the end of the text if it begins a value that goes on in the next block.
+
+        Lines that are not rows are counted. Raises TableError if rows and counted lines are not all lines of the text.
+        """
+        rest, delimiter = b"", self.delimiter.encode()
         try:
-            with FingerprintedFile(self.path) as file:
-                text: io.RawIOBase = Unpacked(self.path, file) if self.path.suffix == ".gz" else file
-                comments = WithoutComments(text, self.comment, self.delimiter.encode()) if self.comment else None
-                lines = CountedLines(text if comments is None else comments)
-                start = 0
-                for block in self._blocks(lines, columns):
-                    _refuse_nul(self.path, block, start)
-                    start += len(block)
-                    trimmed = [pc.utf8_trim_whitespace(column) for column in block.columns]
-                    known = [pc.if_else(pc.is_in(column, missing), None, column) for column in trimmed]
-                    yield from pa.Table.from_arrays(known, names=columns).to_batches(max_chunksize=rows)
-                while lines.read(BLOCK_BYTES):  # lines that the parser did not need
-                    pass
-                self.found.fingerprint = file.fingerprint()
-            if open_quote(lines.last_line, self.delimiter.encode(), is_open=False) is not None:
-                self._refuse_open_quotes(self._scanned())  # no row is lost, but the file may have been cut off
-            self.found.remarks = self._account(lines.count, start, 0 if comments is None else comments.count)
+            block = self._parse(text, columns)
+        except pa.ArrowInvalid:  # also if the text ends inside of quotation marks
+            block = None
+        # Every line is one row, and no text is open: then nothing can be wrong with lines and quotation marks.
+        if (
+            block is not None
+            and len(block) == number_of_lines(text)
+            and open_quote(last_line(text), delimiter, is_open=False) is None
+        ):
+            return block, rest
+        each = text.splitlines(keepends=True)
+        found = scan_lines(each, delimiter)
+        if found.first_open is not None and not self.allow_multiline:
+            self._refuse_open_quotes(self._scanned())
+        if found.unfinished is not None:
+            whole, after = each[: found.unfinished - 1], each[found.unfinished - 1 :]
+            found.continued -= len(after) - 1
+            text, rest, block = b"".join(whole), b"".join(after), None
+            if len(rest) > lines_in.LONGEST_LINE:
+                self._refuse_open_quotes(self._scanned())
+                raise too_long(self.path)
+        try:
+            block = self._parse(text, columns) if block is None else block
         except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):  # the file holds only a header
-                return
             scanned = self._scanned(len(self.names))
             self._refuse_open_quotes(scanned)
             raise TableError(_explain(self.path, str(error), len(self.names), scanned.uneven)) from None
-        except (OSError, EOFError) as error:
-            raise TableError(_unreadable(self.path, error)) from None
-
-    def _blocks(self, lines: CountedLines, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns as strings, block by block. Ends, also with an error, when Arrow has released the file.
-
-        A thread of Arrow releases it, and aborts the process if Python ends in this moment.
-        """
-        released = threading.Event()
-        reader = None
-        try:
-            reader = arrow_csv.open_csv(
-                pa.input_stream(_Lent(lines, released)),
-                read_options=arrow_csv.ReadOptions(
-                    column_names=self.names, skip_rows=self.skipped, block_size=BLOCK_BYTES
-                ),
-                parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(self.names, pa.string()),
-                    include_columns=columns,
-                    strings_can_be_null=False,
-                ),
+        if number_of_lines(text) != len(block) + found.empty + found.continued:
+            raise TableError(
+                f"{self.path}: {number_of_lines(text):,} lines below the names hold {len(block):,} rows, and neither "
+                "empty lines nor quoted text explain the difference; check the quotation marks"
             )
-            yield from reader
-        finally:
-            del reader
-            released.wait(LONGEST_WAIT)
+        lines.update(empty=found.empty, continued=found.continued)
+        return block, rest
 
-    def _account(self, lines: int, rows: int, comments: int) -> tuple[str, ...]:
-        """Return remarks on the lines that are neither rows nor the row of names.
+    def _parse(self, text: bytes, columns: list[str]) -> pa.Table:
+        """Return the columns as strings."""
+        if not text:
+            return pa.schema(dict.fromkeys(columns, pa.string())).empty_table()
+        memory = pa.BufferOutputStream()  # memory of Arrow: its threads may release it after Python has ended
+        memory.write(text)
+        return arrow_csv.read_csv(
+            pa.BufferReader(memory.getvalue()),
+            arrow_csv.ReadOptions(column_names=self.names, block_size=len(text) + 1),
+            arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.string()), include_columns=columns, strings_can_be_null=False
+            ),
+        )
 
-        Raises TableError if the rows and these lines are not all lines of the file.
-        """
-        counts = {f"begin with {self.comment.decode()}": comments, "are above the names": self.above}
-        remarks = []
-        if lines - self.skipped != rows:
-            scanned = self._scanned()
-            self._refuse_open_quotes(scanned)
-            counts["are empty"] = scanned.empty
-            if scanned.continued:
-                remarks.append(f"{scanned.continued:,} lines continue a quoted text of a line above")
-            if lines - self.skipped != rows + scanned.empty + scanned.continued:
-                raise TableError(
-                    f"{self.path}: {lines - self.skipped:,} lines below the names hold {rows:,} rows, and neither "
-                    "empty lines nor quoted text explain the difference; check the quotation marks"
-                )
-        if found := [f"{count:,} lines {what}" for what, count in counts.items() if count]:
-            remarks.append(f"{', '.join(found)}: left out")
-        return tuple(remarks)
+    def _remarks(self, lines: Counter[str]) -> tuple[str, ...]:
+        """Return remarks on the lines that are neither rows nor the row of names."""
+        counts = {
+            f"begin with {self.comment.decode()}": lines["comments"],
+            "are above the names": self.above,
+            "are empty": lines["empty"],
+        }
+        left_out = [f"{count:,} lines {what}" for what, count in counts.items() if count]
+        return (
+            *([f"{lines['continued']:,} lines continue a quoted text of a line above"] if lines["continued"] else []),
+            *([f"{', '.join(left_out)}: left out"] if left_out else []),
+        )
 
     def _scanned(self, columns: int | None = None) -> ScannedLines:
-        try:
-            with _open(self.path) as file:
-                return scan_lines(file, self.delimiter.encode(), self.comment, self.skipped, columns)
-        except (OSError, EOFError) as error:
-            raise TableError(_unreadable(self.path, error)) from None
+        """Return the reasons why lines of the whole file are not rows, for messages with line numbers."""
+        return scan_lines(lines_of(self.path), self.delimiter.encode(), self.comment, self.skipped, columns)
 
     def _refuse_open_quotes(self, found: ScannedLines) -> None:
         """Raise TableError for a quoted text that goes on over several lines, unless that is allowed."""
@@ -174,34 +192,13 @@ class _CsvFile:
             )
 
 
-class _Lent(io.RawIOBase):
-    """A file for a reader in another thread. Sets ``released`` when nothing refers to it any more."""
-
-    def __init__(self, file: CountedLines, released: threading.Event) -> None:
-        super().__init__()
-        self._file, self._released = file, released
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        return self._file.read(size)
-
-    def __del__(self) -> None:
-        self._released.set()
-
-
 def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
     """Return the first ``count`` lines that are not comments."""
-    try:
-        with _open(path) as file:
-            if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-                raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-            file.seek(0)
-            lines = (line for line in lines_of(file) if not comment or not is_comment(line, comment))
-            return [line.rstrip(b"\r\n") for line in islice(lines, count)]
-    except (OSError, EOFError) as error:
-        raise TableError(_unreadable(path, error)) from None
+    lines = (line for line in lines_of(path) if not comment or not is_comment(line, comment))
+    first = [line.rstrip(b"\r\n") for line in islice(lines, count)]
+    if first and first[0].startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise TableError(f"{path}: the file is in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
+    return first
 
 
 def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:
@@ -228,10 +225,6 @@ def _refuse_nul(path: Path, block: pa.RecordBatch, start: int) -> None:
             )
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
-
-
 def _explain(path: Path, error: str, columns: int, line: int | None) -> str:
     """Return a message for an error of Arrow's CSV parser. ``line`` is the first line with other than ``columns``
     values, if one is known."""
@@ -245,27 +238,16 @@ def _explain(path: Path, error: str, columns: int, line: int | None) -> str:
             f"{path}: not every line has the header's {columns} columns ({detail}); repair those lines, or quote "
             "values that contain the delimiter"
         )
-    if "straddling" in error:
-        return (
-            f"{path}: a value is longer than {BLOCK_BYTES >> 20} MiB, most likely because a quotation mark is never "
-            "closed; close the quotation mark"
-        )
     return f"{path}: not a readable CSV file: {error}"
-
-
-def _unreadable(path: Path, error: OSError | EOFError) -> str:
-    what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{path}: cannot be read: {what}; check its permissions and its disk, or write the file again"
 
 
 def _not_utf8(path: Path) -> str:
     """Return the message for a file that is not in UTF-8, with its first invalid byte."""
     where = ""
-    with suppress(OSError, EOFError), _open(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                where = f" (line {number} holds the byte 0x{line[error.start]:02x})"
-                break
+    for number, line in enumerate(lines_of(path), 1):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            where = f" (line {number} holds the byte 0x{line[error.start]:02x})"
+            break
     return f"{path}: the file is not in UTF-8{where}; convert it, for example with: iconv -f LATIN1 -t UTF-8"

@@ -1,136 +1,131 @@
-"""The lines of a CSV file: comments left out, lines counted while they are read, and a reason where rows are fewer."""
+"""The lines of a text file: read in blocks, counted, searched for comments and quotation marks, and explained where
+rows are fewer."""
 
 from __future__ import annotations
 
-import io
+import gzip
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from pathlib import Path
 
-CHUNK = 1 << 20
-LONGEST_LINE = 1 << 24  # bytes; no parser takes a longer line
-TAIL = 1 << 16  # bytes at the end of a file in which its last line is looked for
+from cubicflow.tables.read.file_checks import check_unpacked
+from cubicflow.tables.table_error import TableError
+
+BLOCK_BYTES = 1 << 22
+LONGEST_LINE = 1 << 24  # bytes
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class WithoutComments(io.RawIOBase):
-    """The bytes of a file without the lines that begin with ``comment``. A line inside quotes is part of a value.
+def line_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the text of a file, unpacked if its name ends in .gz, in blocks of whole lines.
 
-    ``count`` is the number of lines left out so far.
-
-    >>> WithoutComments(io.BytesIO(b'#made today\\na,b\\n1,"x\\n#y"\\n#end'), b"#", b",").read()
-    b'a,b\\n1,"x\\n#y"\\n'
+    A line ends with a line feed, a carriage return, or both. Raises TableError for a file that cannot be read, that
+    unpacks to an implausible size, or that has a line longer than LONGEST_LINE.
     """
-
-    def __init__(self, file: BinaryIO | io.RawIOBase, comment: bytes, delimiter: bytes) -> None:
-        super().__init__()
-        self._file, self._comment, self._delimiter = file, comment, delimiter
-        self._rest, self._ready, self._quoted = b"", b"", False
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            block = self._file.read(CHUNK) or b""
-            text = self._rest + block
-            whole, end, self._rest = text.rpartition(b"\n") if block else (text, b"", b"")
-            self._ready = self._kept(whole + end)
-            if not block:
-                break
-        count = min(len(buffer), len(self._ready))
-        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count
-
-    def _kept(self, text: bytes) -> bytes:
-        if not self._quoted and self._comment not in text and b'"' not in text:
-            return text
-        kept = []
-        for line in text.splitlines(keepends=True):
-            if not self._quoted and is_comment(line, self._comment):
-                self.count += 1
-                continue
-            kept.append(line)
-            self._quoted = open_quote(line, self._delimiter, is_open=self._quoted) is not None
-        return b"".join(kept)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    rest, count = b"", 0
+    try:
+        size = path.stat().st_size
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                text = rest + (block if count else block.removeprefix(BYTE_ORDER_MARK))
+                count += len(block)
+                check_unpacked(path, size, count)
+                end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1  # a line feed may follow the last byte
+                rest = text[end:]
+                if len(rest) > LONGEST_LINE:
+                    raise too_long(path)
+                if end:
+                    yield text[:end]
+    except (OSError, EOFError, zlib.error) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TableError(
+            f"{path}: cannot be read: {what}; check its permissions and its disk, or write the file again"
+        ) from None
+    if rest:
+        yield rest
 
 
-class CountedLines(io.RawIOBase):
-    """A file whose lines are counted while they are read. A line ends with a line feed, a carriage return, or both.
+def too_long(path: Path) -> TableError:
+    return TableError(
+        f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB; write one row in a line, and close quotation marks"
+    )
 
-    >>> file = CountedLines(io.BytesIO(b"a\\r\\nb\\rc"))
-    >>> file.read(2), file.read(-1), file.count
-    (b'a\\r', b'\\nb\\rc', 3)
-    >>> file.last_line
-    b'c'
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends."""
+    for text in line_blocks(path):
+        yield from text.splitlines(keepends=True)
+
+
+def number_of_lines(text: bytes) -> int:
+    r"""Return the number of lines in a text. The last line may lack an end.
+
+    >>> number_of_lines(b"a\r\nb\rc")
+    3
     """
+    ends = text.count(b"\n")
+    if b"\r" in text:
+        ends += text.count(b"\r") - text.count(b"\r\n")
+    return ends + (not text.endswith((b"\n", b"\r")) and text != b"")
 
-    def __init__(self, file: BinaryIO | io.RawIOBase) -> None:
-        super().__init__()
-        self._file, self._ends, self._last, self._tail = file, 0, b"", b""
 
-    def readable(self) -> bool:
-        return True
+def last_line(text: bytes) -> bytes:
+    """Return the last line of a text, without its end."""
+    end = len(text) - text.endswith((b"\n", b"\r")) - text.endswith(b"\r\n")
+    return text[max(text.rfind(b"\n", 0, end), text.rfind(b"\r", 0, end)) + 1 : end]
 
-    def read(self, size: int = -1) -> bytes:
-        text: bytes = self._file.read(size) or b""
-        if text:
-            self._ends += text.count(b"\n")
-            if b"\r" in text or self._last == b"\r":
-                self._ends += text.count(b"\r") - text.count(b"\r\n") - (self._last == b"\r" and text[:1] == b"\n")
-            self._last = text[-1:]
-            self._tail = (self._tail + text[-TAIL:])[-TAIL:]
-        return text
 
-    @property
-    def count(self) -> int:
-        """The number of lines read. The last line may lack an end."""
-        return self._ends + (self._last not in (b"", b"\n", b"\r"))
+def without_comments(text: bytes, comment: bytes, delimiter: bytes) -> tuple[bytes, int]:
+    r"""Return a text without the lines that begin with ``comment``, and their number. A line inside quotes is part of a
+    value.
 
-    @property
-    def last_line(self) -> bytes:
-        """The last line read, without its end; only the end of a line that is longer than TAIL."""
-        return next(reversed(self._tail.splitlines()), b"")
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    >>> without_comments(b'#made today\na,b\n1,"x\n#y"\n#end', b"#", b",")
+    (b'a,b\n1,"x\n#y"\n', 2)
+    """
+    if not comment or comment not in text:
+        return text, 0
+    kept, is_open, count = [], False, 0
+    for line in text.splitlines(keepends=True):
+        if not is_open and is_comment(line, comment):
+            count += 1
+            continue
+        kept.append(line)
+        is_open = open_quote(line, delimiter, is_open=is_open) is not None
+    return b"".join(kept), count
 
 
 @dataclass
 class ScannedLines:
-    """The reasons why a file has fewer rows than lines.
+    """The reasons why some text has fewer rows than lines.
 
     ``empty`` is the number of empty lines, and ``continued`` that of the lines that continue a quoted text.
     ``first_open`` is the number, from 1, of the first line at whose end a quoted text is open; None if there is none.
-    ``never_closed`` is the number of the line whose quoted text has no end. ``uneven`` is the number of the first line
-    with another number of values than the header.
+    ``never_closed`` is the number of the line whose quoted text has no end; its row begins in line ``unfinished``.
+    ``uneven`` is the number of the first line with another number of values than the header.
     """
 
     empty: int = 0
     continued: int = 0
     first_open: int | None = None
     never_closed: int | None = None
+    unfinished: int | None = None
     uneven: int | None = None
 
 
 def scan_lines(
-    file: BinaryIO | io.RawIOBase, delimiter: bytes, comment: bytes, skipped: int, columns: int | None = None
+    lines: Iterable[bytes], delimiter: bytes, comment: bytes = b"", skipped: int = 0, columns: int | None = None
 ) -> ScannedLines:
-    """Return the lines of a file that are not rows. The first ``skipped`` lines that are not comments are left out.
+    r"""Return the reasons why lines are not rows. The first ``skipped`` lines that are not comments are left out.
 
     ``columns`` is the number of values that ``uneven`` compares with; None leaves ``uneven`` out.
 
-    >>> scan_lines(io.BytesIO(b'a,b\\n1,"x\\n\\ny"\\n\\n2,3\\n4'), b",", b"", 1, 2)
-    ScannedLines(empty=1, continued=2, first_open=2, never_closed=None, uneven=7)
+    >>> scan_lines(b'a,b\n1,"x\n\ny"\n\n2,3\n4'.splitlines(keepends=True), b",", skipped=1, columns=2)
+    ScannedLines(empty=1, continued=2, first_open=2, never_closed=None, unfinished=None, uneven=7)
     """
-    found, opened = ScannedLines(), None
-    for number, line in enumerate(lines_of(file), 1):
+    found, opened, row = ScannedLines(), None, 0
+    for number, line in enumerate(lines, 1):
         if opened is None and comment and is_comment(line, comment):
             continue
         if skipped:
@@ -138,23 +133,16 @@ def scan_lines(
             continue
         found.continued += opened is not None
         is_empty, is_begun = not line.rstrip(b"\r\n"), opened is not None
+        row = row if is_begun else number
         found.empty += is_empty and not is_begun
         place = open_quote(line, delimiter, is_open=is_begun)
         if columns and found.uneven is None and not is_empty and not is_begun and place is None:
             found.uneven = number if _values(line, delimiter) != columns else None
         opened = None if place is None else opened if place < 0 else number
         found.first_open = found.first_open or opened
-    found.never_closed = opened
+    if opened is not None:
+        found.never_closed, found.unfinished = opened, row
     return found
-
-
-def lines_of(file: BinaryIO | io.RawIOBase) -> Iterator[bytes]:
-    """Yield the lines of a file with their ends. Stops at a line that is longer than LONGEST_LINE."""
-    rest = (file.read(CHUNK) or b"").removeprefix(b"\xef\xbb\xbf")
-    while len(rest) < LONGEST_LINE and (block := file.read(CHUNK)):
-        *whole, rest = (rest + block).splitlines(keepends=True)  # the last line may go on, or lack its line feed
-        yield from whole
-    yield from rest.splitlines(keepends=True)
 
 
 def _values(line: bytes, delimiter: bytes) -> int:
