@@ -124,10 +124,8 @@ def test_validation_on_the_unit_interval(case, inverse):
 def test_num_params():
     assert [num_params("cubic", 4, "steffen"), num_params("cubic", 4, "free")] == [10, 13]
     assert [num_params(name, 4) for name in ("cubic", "quadratic", "linear", "rational_quadratic")] == [10, 9, 4, 13]
-    with expect(ValueError, "num_bins must be at least 1, got 0"):
-        num_params("linear", 0)
-    for wrong in (2.0, True, "3"):
-        with expect(TypeError, "num_bins must be an int, got", type(wrong).__name__):
+    for wrong in (0, 2.0, True, "3"):
+        with expect(ValueError, f"num_bins must be a positive integer, got {wrong!r}"):
             num_params("linear", wrong)
     with expect(ValueError, "family must be one of 'cubic', 'linear'", "got 'quartic'"):
         num_params("quartic", 3)

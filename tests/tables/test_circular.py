@@ -11,7 +11,7 @@ import pyarrow.csv
 import pytest
 import torch
 
-from cubicflow.plots.panels import make_panel
+from cubicflow.plots.marginals import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.axes import axis_of
 from cubicflow.tables.kinds.real import Real

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cubicflow.arguments import number, positive
 from cubicflow.extras import need
 from cubicflow.weights import systematic
 
@@ -45,12 +46,8 @@ class GaussianGrid:
     """
 
     def __init__(self, side: int = 15, std: float = 1 / 150) -> None:
-        if side < 1:
-            raise ValueError(f"side must be at least 1, got {side}")
-        if not std > 0:
-            raise ValueError(f"std must be positive, got {std}")
-        self.side = side
-        self.std = std
+        self.side = positive("side", side)
+        self.std = number("std", std, above=0)
         self.centres = (np.arange(side) + 0.5) / side
         # erfc, not 1 - erf: the mass outside is tiny, and the subtraction would lose its digits.
         outside = sum(0.5 * math.erfc(c / (std * math.sqrt(2))) for c in (*self.centres, *(1 - self.centres))) / side

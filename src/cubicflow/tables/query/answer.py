@@ -26,7 +26,7 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import NumberCells
 from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
-from cubicflow.tables.query.strategies import USUAL, Enumerate, ask, probability_of, weighed
+from cubicflow.tables.query.strategies import paths_to_last, probability_of, weighed, weighted_rows
 from cubicflow.tables.query.walk import effective_size
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
@@ -119,9 +119,9 @@ class Conditional:
         self._cells = self._coder.cells
         self._is_mixture = self._i > walk.last and not walk.is_determined(self._i)
         stop = self._i if self._is_mixture else max(walk.last, self._i) + 1
-        found = ask(question, USUAL, stop, size, generator)
+        found = weighted_rows(question, stop, size, generator)
         self.effective_size, self.particles, self.is_exact = found.effective_size, len(found.particles), found.is_exact
-        self._known = Enumerate().probability(question) or found
+        self._known = paths_to_last(question) or found
         known = probability_of(question, self._known, lambda each: weighed(each, size, generator))
         self.probability, self.probability_error = known
         self._means = Means(found.particles.log_weight, found.exact_error)
@@ -275,7 +275,7 @@ class Conditional:
         """
         if not self._walk.set_of(self._i).contains(np.array([v]))[0]:
             return 0.0, 0.0
-        question = self._question.with_set(self._i, Set.points([v]))
+        question = self._question.with_sets({**self._walk.sets, self._i: Set.points([v])})
         if v in self._atoms or question.walk.cells(self._i).is_impossible:
             return 0.0, 0.0
         both = weighed(question, DENSITY_SIZE, self._generator)

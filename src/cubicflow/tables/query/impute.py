@@ -28,7 +28,7 @@ from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.sums import Computed, solved_columns
 from cubicflow.tables.query.walk import Particles, Walk
 from cubicflow.tables.schema.sets import Set
-from cubicflow.weights import systematic, weighted_quantiles
+from cubicflow.weights import systematic
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
@@ -193,18 +193,17 @@ def _chosen(
 
 
 def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
-    """Return for each row of particles (n, P) the level with the most weight, or the weighted median of numbers."""
+    """Return for each row of particles (n, P) the value with the least mean distance from all particles.
+
+    It is the weighted median of numbers. Any two words have the same distance, so it is the word with the most weight.
+    """
     if not len(y):
         return np.empty(0)
-    if isinstance(cells, NumberCells) and cells.closed:
-        low, high = cells.scale.limits
-        apart = np.abs(y[:, :, None] - y[:, None, :])  # (n, P, P)
-        mean = np.einsum("npq,nq->np", np.minimum(apart, high - low - apart), w)
-        return np.take_along_axis(y, mean.argmin(axis=1)[:, None], axis=1)[:, 0]
+    apart = np.abs(y[:, :, None] - y[:, None, :])  # (n, P, P)
     if isinstance(cells, WordCells):
-        levels = y.astype(np.int64)
-        votes = np.zeros((len(y), int(levels.max()) + 1))
-        np.add.at(votes, (np.arange(len(y))[:, None], levels), w)
-        best: Floats = votes.argmax(axis=1).astype(np.float64)
-        return best
-    return weighted_quantiles(y, w, np.full((len(y), 1), 0.5))[:, 0]
+        apart = np.sign(apart)
+    elif isinstance(cells, NumberCells) and cells.closed:
+        low, high = cells.scale.limits
+        apart = np.minimum(apart, high - low - apart)
+    best = (apart @ w[:, :, None]).argmin(axis=1)
+    return np.take_along_axis(y, best, axis=1)[:, 0]
