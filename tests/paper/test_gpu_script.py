@@ -205,7 +205,7 @@ def test_a_cell_that_changed_its_machine_has_the_same_scores(
     run = first.work / "table-1" / "cells" / "miniboone" / "cubic" / "seed-0" / "run"
     piece = "miniboone:cubic@0"
     assert first(piece, WAIT=0).returncode == 75
-    while not (run / "checkpoint-previous.safetensors").exists():
+    while not ((run / "checkpoint-previous.safetensors").exists() and (run / "metrics.jsonl").read_text()):
         time.sleep(0.1)
     done = first(piece, WAIT=0)
     assert done.returncode == 75, (first.out / "log").read_text()
