@@ -190,7 +190,7 @@ def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
         names = np.random.default_rng(1).permutation(names).tolist()
     elif change.name == "order fewest outcomes first":
         names = sorted(names, key=lambda name: (cells[name].shape != 0, cells[name].outcomes))
-    independent = IndependentColumns({name: cells[name] for name in names}, encoder.shares)
+    independent = IndependentColumns({name: cells[name] for name in names}, encoder.independent.shares)
     return CellEncoder(encoder.schema, independent, {}, order_of(names, encoder.rules), encoder.rules)
 
 

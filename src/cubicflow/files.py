@@ -82,35 +82,32 @@ def replacing_together() -> Iterator[Callable[[Path], AbstractContextManager[Bin
 
     @contextmanager
     def new_file(path: Path) -> Iterator[BinaryIO]:
-        new[path] = path.with_name(temporary_name(path.name))
-        with new[path].open("x+b") as file:
+        temporary = path.with_name(temporary_name(path.name))
+        with temporary.open("x+b") as file:
+            new[path] = temporary
             yield file
             file.flush()
             os.fsync(file.fileno())  # without fsync, the renamed file could be empty after a power cut
 
-    def replace() -> None:
+    try:
+        yield new_file
         if len(new) > 1:  # a single rename replaces its file or fails
             for path in filter(os.path.lexists, new):
                 if path.is_dir():  # a folder could be renamed
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))  # noqa: TRY301
                 old[path] = path.with_name(temporary_name(path.name))
                 path.rename(old[path])
         for path, temporary in new.items():
             temporary.replace(path)
-
-    try:
-        yield new_file
-        try:
-            replace()
-        except BaseException:
-            for path, temporary in new.items():
-                if path not in old:
-                    if len(new) > 1 and not temporary.exists():
-                        path.unlink(missing_ok=True)
-                elif os.path.lexists(old[path]):
-                    with suppress(OSError):  # an old file that cannot be restored keeps its temporary name
-                        old[path].rename(path)
-            raise
+    except BaseException:
+        for path, temporary in new.items():
+            if path in old:
+                with suppress(OSError):  # an old file that cannot be restored keeps its temporary name
+                    old[path].rename(path)
+            elif len(new) > 1 and not temporary.exists():
+                path.unlink(missing_ok=True)
+        raise
+    else:
         for aside in old.values():
             aside.unlink(missing_ok=True)
         for folder in {path.parent for path in new}:

@@ -16,8 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from cubicflow.plots import report
-from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import MOST_LABELS, Panel, make_panel, most_correlated
+from cubicflow.plots.marginals import MOST_LABELS, Panel, corner, make_panel, marginals, most_correlated
 from cubicflow.plots.style import plain
 from cubicflow.tables import TableOptions, fit_table
 from cubicflow.tables.kinds.listed import Listed

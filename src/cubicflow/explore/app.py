@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 from cubicflow.explore.cached_overview import OVERVIEW, CachedOverview
 from cubicflow.explore.guard import Guard
-from cubicflow.explore.messages import RefusedError, one_line
+from cubicflow.explore.questions import RefusedError, one_line
 from cubicflow.explore.threads import Worker
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def start_decoding(network: nn.Module, like: Tensor, context: Tensor | None) -> 
     """Return the function of the network's own ``start_decoding``; see :class:`~cubicflow.nets.CausalTransformer`. If
     it has none, each call takes a full pass. ``like`` has the shape of the inputs, (N, D)."""
     if (own := getattr(network, "start_decoding", None)) is not None:
-        function: Callable[[Tensor | None], Tensor] = own(len(like), context)
+        function: Callable[[Tensor | None], Tensor] = own(like.shape[0], context)
         return function
     known: list[Tensor] = []
 

@@ -19,6 +19,7 @@ from cubicflow.tables.fitted import MODELS, SECTION, FittedTable
 from cubicflow.tables.model.flow import evenly_spaced, sampled
 from cubicflow.tables.model.table_model import TableModel
 from cubicflow.tables.query.constraints import LinearConstraint, learn_constraints
+from cubicflow.tables.query.sample import all_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copies import copied_rows, copy_constraints, described_copies, find_copies
@@ -161,7 +162,7 @@ def fit_table(
     origin = found.split, missing, table.origin.source or STANDARD_INPUT, found.table.fingerprint(), found.parts
     read = replace(reading, notations=found.table.notations)
     fitted = FittedTable(prepared.model, *origin, read, kept_constraints)
-    fitted.all_constraints()  # raises for a constraint that this model cannot keep
+    all_constraints(fitted)  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         fitted = replace(fitted, model=fitted.model.resumed(before))
     before_start = None if start is None else begin_from(Path(start), fitted)

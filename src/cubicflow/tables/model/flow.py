@@ -203,6 +203,8 @@ class FlowOfNumbers(TableModel):
         return self.encoder.numbers(x.double().cpu().numpy())
 
     def usual(self, column: Column) -> Floats:
+        if column.turn is not None:
+            return np.linspace(*column.turn, 97, endpoint=False)
         return np.zeros(1) if column.is_list else column.needed_map.inverse(np.linspace(-2.0, 2.0, 97))
 
     def to_json(self) -> dict[str, Any]:
