@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import config_of, positive
 from cubicflow.nets import ResidualMLP
+from cubicflow.nets.network_factory import NetworkFactory, make_network
 from cubicflow.nets.rng import normal_start
-from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.implicit import implicit_inverse
 from cubicflow.transforms.sigmoidal import SOFTPLUS_IS_ONE
 from cubicflow.transforms.transform import Transform, check_inputs
