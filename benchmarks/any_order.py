@@ -70,7 +70,7 @@ def any_order_model(encoder: CellEncoder, rows: int, seed: int) -> AnyOrder:
         torch.manual_seed(seed)
         described = encoder.model_arguments
         model = AnyOrder(described["outcomes"], described["shapes"], **{**suited_columns(rows), "cell_dropout": 0.0})
-    shares = [torch.tensor(encoder.shares[name]) for name in encoder.order]
+    shares = [torch.tensor(encoder.independent.shares[name]) for name in encoder.order]
     for column, share in zip(model.columns, shares, strict=True):
         column.start_from([share])  # type: ignore[operator]
     return model

@@ -49,14 +49,14 @@ from cubicflow.tables.laws.cells import Cells, NumberCells
 from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns, suited_columns_model
-from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import TableOptions, infer
+from cubicflow.tables.schema.plain_rows import Numbers
 from cubicflow.tables.schema.split import Split, Undivided
 from cubicflow.tables.schema.usable_rows import Missing
-from cubicflow.tables.table_rows import TableRows, load_numbers
+from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
 ROOT = Path(__file__).parent.parent
@@ -167,8 +167,7 @@ def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
     """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided())
-    numbers, _ = load_numbers(found.table, found.schema, Undivided(), Missing.MODEL, found.rows)
-    return found.schema, numbers
+    return found.schema, found.numbers
 
 
 def plain(cells: Cells) -> Cells:
@@ -191,7 +190,7 @@ def changed(encoder: CellEncoder, change: Change) -> CellEncoder:
         names = np.random.default_rng(1).permutation(names).tolist()
     elif change.name == "order fewest outcomes first":
         names = sorted(names, key=lambda name: (cells[name].shape != 0, cells[name].outcomes))
-    independent = IndependentColumns({name: cells[name] for name in names}, encoder.shares)
+    independent = IndependentColumns({name: cells[name] for name in names}, encoder.independent.shares)
     return CellEncoder(encoder.schema, independent, {}, order_of(names, encoder.rules), encoder.rules)
 
 

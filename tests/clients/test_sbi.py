@@ -152,9 +152,9 @@ def test_an_embedding_net_is_trained_with_the_flow(ours: bool) -> None:
     else:
         estimator = trainer(NPE, prior, builder).append_simulations(theta, images).train(max_num_epochs=1)
     assert torch.equal(net[1].weight, before)  # the builder's network is unchanged
-    assert not torch.equal(estimator.embedding_net[1].weight, before)
+    assert not torch.equal(estimator.embedding_net.net[1].weight, before)
     assert estimator.condition_shape == (2, 5)
-    assert estimator.net.context_features == 3
+    assert estimator.net.embedded_shape == (3,)
     assert estimator.sample((4,), images[:2]).shape == (4, 2, 2)
 
 
@@ -180,10 +180,10 @@ def test_standardising_sees_constant_columns_and_scales() -> None:
     theta = torch.randn(100, 2)
     x = torch.stack([1e6 + 1e3 * theta[:, 0], torch.full((100,), 7.0), 1e-8 * theta[:, 1]], -1)
     estimator = posterior(**SMALL)(theta, x)
-    rows = estimator.standardise(x)
+    rows = estimator.embedding_net.standardise(x)
     torch.testing.assert_close(rows.std(0), torch.tensor([1.0, 0.0, 1.0]), atol=1e-2, rtol=1e-2)
     assert estimator.log_prob(theta, x).isfinite().all()
-    assert torch.equal(posterior(z_score_x="none", **SMALL)(theta, x).standardise(x), x)
+    assert torch.equal(posterior(z_score_x="none", **SMALL)(theta, x).embedding_net.standardise(x), x)
 
 
 def test_failed_simulations_follow_sbis_convention() -> None:

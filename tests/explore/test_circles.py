@@ -17,7 +17,7 @@ from tests.helpers.circles import KINDS, SMALL, Rows, circles
 from cubicflow.explore.flow_layers import POINTS, ROWS, layers_answer
 from cubicflow.explore.framed import unframed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import Subject
 from cubicflow.tables import FittedTable, TableOptions, fit_table
 from cubicflow.tables.axes import MOST_BINS, Axis, axis_of
 from cubicflow.tables.laws.masses import masses_of
@@ -25,11 +25,11 @@ from cubicflow.tables.query.pool import Pool
 
 
 @pytest.fixture(scope="module")
-def subject(of_circles: FittedTable) -> ColumnsSubject:
-    return ColumnsSubject(of_circles)
+def subject(of_circles: FittedTable) -> Subject:
+    return Subject(of_circles)
 
 
-def shown(subject: ColumnsSubject, name: str) -> Axis:
+def shown(subject: Subject, name: str) -> Axis:
     return next(column for column in subject.axes if column.name == name)
 
 
@@ -37,9 +37,7 @@ def shown(subject: ColumnsSubject, name: str) -> Axis:
     ("name", "ends", "bins"),
     [("angle", (-np.pi, np.pi), MOST_BINS), ("wind", (0, 360), MOST_BINS), ("hour", (0, 24), 24)],
 )
-def test_the_axis_of_a_circle_is_one_turn(
-    subject: ColumnsSubject, name: str, ends: tuple[float, float], bins: int
-) -> None:
+def test_the_axis_of_a_circle_is_one_turn(subject: Subject, name: str, ends: tuple[float, float], bins: int) -> None:
     axis = shown(subject, name)
     edges = axis.shown(np.asarray(axis.edges))
     assert (edges[0], edges[-1]) == pytest.approx(ends)
@@ -47,14 +45,14 @@ def test_the_axis_of_a_circle_is_one_turn(
     assert (np.diff(edges) > 0).all()
 
 
-def test_bins_of_many_steps_end_at_the_turn(subject: ColumnsSubject) -> None:
-    hour = next(column for column in subject.model.encoder.columns if column.name == "hour")
+def test_bins_of_many_steps_end_at_the_turn(subject: Subject) -> None:
+    hour = next(column for column in subject.fitted.model.encoder.columns if column.name == "hour")
     finer = replace(hour, grid=replace(hour.grid, count=97))
     edges = axis_of(finer, np.arange(97.0)).edges
     assert (edges[0], edges[-1], edges[1]) == (0, 97, 3)
 
 
-def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: FittedTable) -> None:
+def test_bins_have_the_mass_of_the_scores(subject: Subject, of_circles: FittedTable) -> None:
     """Bins of angles and of the long tail are integrals of the score, those of hours and of rounded numbers sums."""
     rows = Rows(of_circles)
     for name in ("angle", "wind", "hour", "zero", "size"):
@@ -80,9 +78,10 @@ def test_bins_have_the_mass_of_the_scores(subject: ColumnsSubject, of_circles: F
         np.testing.assert_allclose(masses[:, : expected.shape[1]], expected, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: ColumnsSubject) -> None:
+def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: Subject) -> None:
     """The answer without conditions is the mean of the laws, which the pool keeps in float32."""
-    pool: Pool = subject.pool()
+    pool = subject.drawn()
+    assert isinstance(pool, Pool)
     found = subject.answer({})
     y = pool.y
     rows = y[:4096]
@@ -100,7 +99,8 @@ def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     run = OpenedRun(Path(), (), {}, of_circles.flow, of_circles)
     header, arrays = unframed(layers_answer(run))
     names = [layer["name"] for layer in header["layers"]]
-    pool = run.subject.pool()
+    pool = run.subject.drawn()
+    assert isinstance(pool, Pool)
     places = arrays["x"].astype(np.float64)[1:-1]
     for name in ("angle", "hour", "zero"):
         i = pool.model.order.index(name)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from tests.explore.tables import joint
 
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import Subject
 from cubicflow.explore.threads import AbandonedError
 from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.query import all_columns, strategies
@@ -24,9 +24,9 @@ QUESTIONS = (
 
 
 @pytest.fixture(scope="module")
-def subject(lists_run: Path) -> ColumnsSubject:
-    found = ColumnsSubject(FittedTable.load(lists_run))
-    found.pool().grow_to(1 << 15)
+def subject(lists_run: Path) -> Subject:
+    found = Subject(FittedTable.load(lists_run))
+    found.drawn().grow_to(1 << 15)
     return found
 
 
@@ -41,7 +41,7 @@ def met(rows: pd.DataFrame, question: dict[str, object]) -> pd.Series:
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 @pytest.mark.parametrize("way", ["paths", "pool", "refined"])
 def test_masses_agree_with_enumeration(
-    question: dict[str, object], way: str, subject: ColumnsSubject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
+    question: dict[str, object], way: str, subject: Subject, lists_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way != "paths":
         monkeypatch.setattr(all_columns, "MOST_PATHS", 0)
@@ -58,9 +58,7 @@ def test_masses_agree_with_enumeration(
         assert (answer.errors < 0.05).all()
 
 
-def test_a_refined_answer_ends_when_its_browser_has_left(
-    subject: ColumnsSubject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refined_answer_ends_when_its_browser_has_left(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check raises at its second call, in the middle of the answer."""
     calls = iter([None, AbandonedError()])
 
@@ -79,8 +77,8 @@ def test_a_refined_answer_ends_when_its_browser_has_left(
 def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
     """Given a later column, the bins of numbers agree with the bins of rows that `sample` draws."""
     fitted = FittedTable.load(mixed_run)
-    subject = ColumnsSubject(fitted)
-    subject.pool().grow_to(1 << 15)
+    subject = Subject(fitted)
+    subject.drawn().grow_to(1 << 15)
     given = {"legs": ("2", "4")}
     found = subject.answer(given)
     rows = fitted.sample(6000, given, seed=5).to_pandas()
@@ -100,7 +98,7 @@ def test_a_density_is_the_mean_of_laws(mixed_run: Path) -> None:
             assert gap <= 4.5 * np.sqrt((error[part] ** 2).sum()) + 0.01, column.name
 
 
-def test_impossible_conditions_are_refused(subject: ColumnsSubject) -> None:
+def test_impossible_conditions_are_refused(subject: Subject) -> None:
     with pytest.raises(TableError, match="never holds 'elf'"):
         subject.answer({"tree": "elf"})
 

@@ -130,7 +130,8 @@ def test_pictures_have_the_contexts_of_the_data(context_run: Path) -> None:
 def test_rows_with_a_context(context_run: Path) -> None:
     """The log probabilities of the modelled cells sum to the score, which is conditional on the context."""
     rows = make_lists(5, seed=4)
-    header, arrays = unframed(score_rows(open_run(context_run), rows.to_csv(index=False).encode(), "rows.csv"))
+    question = {"content": rows.to_csv(index=False).encode(), "name": "rows.csv", "pasted": False}
+    header, arrays = unframed(score_rows(open_run(context_run), question))
     scores = FittedTable.load(context_run).score(pa.Table.from_pandas(rows, preserve_index=False))
     assert header["explained"] == ["rings", "age", "height"]
     np.testing.assert_allclose(arrays["scores"], scores, atol=1e-9)

@@ -167,7 +167,8 @@ def test_a_run_whose_data_has_gone(lists_run: Path, tmp_path: Path) -> None:
     assert header["rows"] == 0
     assert header["notes"] == ["The fitted table gone.csv no longer exists: only the model is shown."]
     rows = make_lists(5).to_csv(index=False).encode()
-    scored, _ = unframed(row_scores.score_rows(opened, rows, "rows.csv"))
+    question = {"content": rows, "name": "rows.csv", "pasted": False}
+    scored, _ = unframed(row_scores.score_rows(opened, question))
     assert scored["reference"] == "rows drawn from the model"
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from tests.explore.pages import TOKEN, ask, error_of, serving
 
-from cubicflow.explore import app, explorer, opened_run, row_scores, subject
+from cubicflow.explore import app, explorer, opened_run, subject
 from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
-from cubicflow.explore.subject import ColumnsSubject
 from cubicflow.explore.threads import Worker
 from cubicflow.tables import FittedTable
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.pool import Pool
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
@@ -51,10 +51,10 @@ def both(function: Callable[[], Any]) -> list[Any]:
     [
         (FittedTable, "reopen", lambda run: run.table),
         (FittedTable, "some_rows", lambda run: run.data),
-        (opened_run, "ColumnsSubject", lambda run: run.subject),
+        (opened_run, "Subject", lambda run: run.subject),
         (subject, "axis_of", lambda run: run.subject.axes),
         (opened_run, "read_metrics", lambda run: run.history),
-        (row_scores, "_reference", row_scores.reference_scores),
+        (ModelOfColumns, "score", lambda run: run.reference),
     ],
 )
 def test_both_threads_get_the_same_value(
@@ -83,9 +83,9 @@ def test_a_pool_grows_in_one_thread_at_a_time(lists_run: Path, monkeypatch: pyte
     monkeypatch.setattr("cubicflow.explore.subject.FIRST_ROWS", 64)
 
     def pool() -> Pool:
-        found = open_run(lists_run).subject
-        assert isinstance(found, ColumnsSubject)
-        return found.pool()
+        found = open_run(lists_run).subject.drawn()
+        assert isinstance(found, Pool)
+        return found
 
     alone, shared = pool(), pool()
     assert shared.size == 64
@@ -107,7 +107,7 @@ def test_both_threads_see_the_same_rows_of_a_flow(flow_run: Path, monkeypatch: p
     def draw(n: int, *_: Any, **__: Any) -> Any:
         return np.full((n, shape[1]), float(next(draws)))  # rows that no other call returns
 
-    monkeypatch.setattr(flow, "draw", met(draw, []))
+    monkeypatch.setattr(flow.drawn(), "draw", met(draw, []))
     first, second = both(lambda: flow.rows(64))
     np.testing.assert_array_equal(first, second)
 

@@ -12,14 +12,13 @@ from tests.helpers.made_up_layer import linear_flow
 
 import cubicflow as cf
 from cubicflow.plots.learned_splines import learned_splines, spline_curves
-from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import Panel, make_panel, most_correlated
+from cubicflow.plots.marginals import Panel, corner, make_panel, marginals, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.listed import Listed
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.schema.plain_rows import plain_numbers
 
 RNG = np.random.default_rng(0)
 

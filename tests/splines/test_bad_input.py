@@ -93,7 +93,7 @@ def test_inputs_that_are_not_tensors():
     [
         ({"domain": "reals"}, ("domain", "'real', 'unit'", "'reals'")),
         ({"domain": None}, ("domain", "None")),
-        ({"slopes": "akima"}, ("slopes", "'steffen', 'free'", "'akima'")),
+        ({"slopes": "akima"}, ("slopes", "'steffen' or 'free'", "'akima'")),
         ({"backend": "cuda"}, ("backend", "'auto'", "'reference'", "'cuda'")),
     ],
 )
@@ -124,14 +124,12 @@ def test_validation_on_the_unit_interval(case, inverse):
 def test_num_params():
     assert [num_params("cubic", 4, "steffen"), num_params("cubic", 4, "free")] == [10, 13]
     assert [num_params(name, 4) for name in ("cubic", "quadratic", "linear", "rational_quadratic")] == [10, 9, 4, 13]
-    with expect(ValueError, "num_bins must be at least 1, got 0"):
-        num_params("linear", 0)
-    for wrong in (2.0, True, "3"):
-        with expect(TypeError, "num_bins must be an int, got", type(wrong).__name__):
+    for wrong in (0, 2.0, True, "3"):
+        with expect(ValueError, f"num_bins must be a positive integer, got {wrong!r}"):
             num_params("linear", wrong)
     with expect(ValueError, "family must be one of 'cubic', 'linear'", "got 'quartic'"):
         num_params("quartic", 3)
-    with expect(ValueError, "slopes of a cubic spline", "'steffen', 'free'", "got 'fixed'"):
+    with expect(ValueError, "slopes of a cubic spline", "'steffen' or 'free'", "got 'fixed'"):
         num_params("cubic", 3, "fixed")
     with expect(ValueError, "slopes of a linear spline", "got 'free'"):
         num_params("linear", 3, "free")

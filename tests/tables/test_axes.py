@@ -19,7 +19,7 @@ from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.listed import Listed
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.cells import learn_cells
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.schema.plain_rows import plain_numbers
 
 MODELLED = [kind for kind in KINDS if kind not in ("constant", "dropped")]
 
@@ -81,7 +81,14 @@ def test_quantiles_are_values_of_rows(kind: str) -> None:
     if axis.is_list:
         assert np.isnan(found).all()
         return
-    expected = np.quantile(axis.shown(y[~np.isnan(y)]), QUANTILES, method="inverted_cdf")
+    values = axis.shown(y[~np.isnan(y)])
+    if column.is_circle:  # quantiles of the distances from the mean direction
+        low, high = axis.shown(np.array(column.turn))
+        mean = np.angle(np.exp(2j * np.pi * values / (high - low)).mean()) * (high - low) / (2 * np.pi)
+        distances = np.mod(values - mean + (high - low) / 2, high - low)
+        expected = [values[np.argsort(distances)[int(np.ceil(level * len(values))) - 1]] for level in QUANTILES]
+    else:
+        expected = np.quantile(values, QUANTILES, method="inverted_cdf")
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert np.isnan(axis.quantiles(np.full(3, np.nan))).all()
 

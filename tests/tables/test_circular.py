@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 import torch
 
-from cubicflow.plots.panels import make_panel
+from cubicflow.plots.marginals import make_panel
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table, infer
+from cubicflow.tables.axes import axis_of
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.masses import log_mean_density, unit_spline
 from cubicflow.tables.model.columns import ModelOfColumns
@@ -186,3 +190,17 @@ def test_a_flow_refuses_a_circle(tmp_path) -> None:
     pyarrow.csv.write_csv(rows(), tmp_path / "t.csv")
     with pytest.raises(TableError, match="is circular, but a flow models numbers on a line only"):
         fit_table(tmp_path / "t.csv", tmp_path / "run", TableOptions(kinds=KINDS), model="flow", steps=1)
+
+
+def test_a_flow_has_a_usual_point_of_a_circle(tmp_path: Path) -> None:
+    """The page of a flow starts with a usual value for every context column, and draws an axis for it."""
+    pyarrow.csv.write_csv(rows(), tmp_path / "t.csv")
+    options = TableOptions(kinds=KINDS, context=("angle", "hour"))
+    how: dict[str, Any] = {"steps": 5, "seed": 0, "progress": False, "settings": {"hidden_features": 16}}
+    fitted = fit_table(tmp_path / "t.csv", tmp_path / "run", options, model="flow", **how).fitted
+    usual = fitted.usual_context()
+    assert fitted.sample(3, usual, seed=0).num_rows == 3
+    for column, ends in zip(fitted.schema.context, ((-np.pi, np.pi), (0, 24)), strict=True):
+        axis = axis_of(column, fitted.model.usual(column))
+        assert axis.edges[0] == pytest.approx(ends[0])
+        assert axis.edges[-1] == pytest.approx(ends[1])

@@ -12,6 +12,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
+from cubicflow.flows.serialization import pack, unpack
 from cubicflow.tables.laws.cells import CELL, UNSEEN
 from cubicflow.tables.model.cores import ColumnNetworks
 from cubicflow.tables.model.network import STRANGER_PENALTY, ColumnsModel
@@ -237,3 +238,25 @@ def test_the_networks_of_many_columns_equal_one_masked_product(context: int, col
     gradients = (torch.autograd.grad(each.sin().sum(), leaves) for each in (found, expected))
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+    torch.manual_seed(0)
+    grouped = ColumnNetworks(context, columns, 3, 4, num_blocks=1, grouped=True).double()  # the same numbers
+    again = grouped(tokens)
+    torch.testing.assert_close(again, expected, rtol=1e-12, atol=1e-12)
+    by_column = [grouped.column(i, tokens[:, : context + i]) for i in range(columns)]
+    torch.testing.assert_close(again, torch.stack(by_column, dim=1), rtol=1e-12, atol=1e-12)
+    of_tokens, *of_groups = torch.autograd.grad(again.sin().sum(), [tokens, *grouped.first])
+    every = torch.autograd.grad(core(tokens).sin().sum(), leaves)
+    torch.testing.assert_close(of_tokens, every[0], rtol=1e-12, atol=1e-12)
+    for one, other in zip(of_groups, every[1].split(32, dim=2), strict=True):
+        torch.testing.assert_close(one, other[: len(one)], rtol=1e-12, atol=1e-12)
+        assert not other[len(one) :].any()  # no column uses the weights that are left out
+
+
+def test_the_core_of_a_wide_table_is_saved_with_groups_of_weights() -> None:
+    torch.manual_seed(0)
+    model = ColumnsModel([2] * 40, [0] * 40, hidden_features=8, token_features=4, grouped=True).double()
+    again = unpack(pack(model))
+    assert again.config() == model.config()
+    cells = torch.stack([word(i % 2) for i in range(40)]).flatten()[None]
+    torch.testing.assert_close(again.log_prob(cells), model.log_prob(cells))

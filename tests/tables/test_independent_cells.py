@@ -8,7 +8,7 @@ import pytest
 
 from cubicflow.tables import FittedTable, fit_table
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables.schema.plain_rows import Numbers
 from cubicflow.tables.table_error import TableError
 
 
@@ -44,7 +44,7 @@ def test_probabilities_sum_to_one_and_follow_the_training_frequencies(fitted: Fi
 def test_shares_are_saved_and_checked(fitted: FittedTable) -> None:
     kept = fitted.model.laws().encoder.to_json()
     again = CellEncoder.from_json(fitted.schema, kept)
-    assert again.shares == fitted.model.laws().encoder.shares
+    assert again.independent.shares == fitted.model.laws().encoder.independent.shares
     for shares in (None, [], {}, {"word": ["x"]}, {**kept["shares"], "word": [0.5, 0.5, 0.5]}, {"word": [1.0]}):
         with pytest.raises(TableError):
             CellEncoder.from_json(fitted.schema, {**kept, "shares": shares})

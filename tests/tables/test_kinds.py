@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from cubicflow.plots.panels import make_panel
+from cubicflow.plots.marginals import make_panel
 from cubicflow.tables import FittedTable, Schema, TableError, TableOptions, fit_table, infer
 from cubicflow.tables.arrow_types import is_text, type_name
 from cubicflow.tables.axes import axis_of

@@ -104,7 +104,7 @@ def test_invalid_split_options_are_refused() -> None:
             split_from(text, 0)
     good = TimeSplit(0, "day", (8, 9)).to_json()
     for change in ({"starts": [9, 8]}, {"starts": [1]}, {"starts": None}, {"column": 3}, {"newest_first": 0}):
-        with pytest.raises(TableError, match="a split by time should have"):
+        with pytest.raises(TableError, match="the section on the split has"):
             Split.from_json({**good, **change})
 
 

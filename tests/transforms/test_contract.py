@@ -350,19 +350,20 @@ def test_is_rebuilt_from_its_config_on_the_meta_device(case: Case) -> None:
         assert torch.equal(first, second)
 
 
-def check_compiled(case: Case, backend: str) -> None:
+def check_compiled(case: Case, backend: str, dtype: torch.dtype = torch.float64, *, inverse: bool = True) -> None:
     """Compile both directions in one graph, which takes half the time of two graphs, and compare with eager code."""
-    transform = ready(case, torch.float64)
-    x, context = case.inputs(5, torch.float64), context_for(transform, 5, torch.float64)
+    transform = ready(case, dtype)
+    x, context = case.inputs(5, dtype), context_for(transform, 5, dtype)
 
     def there_and_back(x: Tensor) -> tuple[Tensor, ...]:
         z, log_det = transform(x, context)
-        return z, log_det, *transform.inverse(z, context)
+        return z, log_det, *(transform.inverse(z, context) if inverse else ())
 
     torch.compiler.reset()
     compiled = torch.compile(there_and_back, fullgraph=True, backend=backend)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     for eager, traced in zip(there_and_back(x), compiled(x), strict=True):
-        assert torch.allclose(eager, traced, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(eager, traced, rtol=tolerance, atol=tolerance)
 
 
 # One case of every public transform, and every kind of network. The backend aot_eager also traces the backward pass.
@@ -402,9 +403,15 @@ COMPILED = {
 }
 
 
+# Layers with a search, which evaluates the map half as often in float32.
+SEARCHES = {"Sylvester", "BlockNAF D=1", "Planar"}
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiles_as_one_graph(name: str) -> None:
-    check_compiled(REGISTRY[name], COMPILED[name])
+    """Block-NAF's search is that of Sylvester's layer. Here, only its forward direction is traced."""
+    dtype = torch.float32 if name in SEARCHES else torch.float64
+    check_compiled(REGISTRY[name], COMPILED[name], dtype, inverse=name != "BlockNAF D=1")
 
 
 @pytest.mark.soak

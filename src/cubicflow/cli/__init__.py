@@ -26,7 +26,7 @@ def main() -> None:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(importlib.import_module("cubicflow.cli.version").version)
+    app.callback()(importlib.import_module("cubicflow.cli.doctor").options)
     for name in COMMANDS:
         command = getattr(importlib.import_module(f"cubicflow.cli.{name}"), name)
         app.command(name)(clear_errors()(command))

@@ -1,4 +1,4 @@
-"""``cubicflow doctor``."""
+"""``cubicflow doctor`` and ``cubicflow --version``. The latter imports no torch: its version is in its metadata."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
@@ -79,3 +80,29 @@ def shortcuts() -> Iterator[tuple[bool, str, str]]:
         yield False, "shortcuts", f"this torch lacks {', '.join(sorted(names))}: everything works, partly slower"
     else:
         yield True, "shortcuts", "captured steps, light calls, flat weights, forked gradients, replayed pieces"
+
+
+def print_version(wanted: bool) -> None:
+    """Print the versions of cubicflow, torch and Python, and exit, if they are wanted."""
+    if not wanted:
+        return
+    try:
+        torch = f"torch {version('torch')}"
+    except PackageNotFoundError:
+        torch = "no torch"
+    typer.echo(f"cubicflow {__version__}, {torch}, Python {platform.python_version()}")
+    raise typer.Exit
+
+
+def options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            help="Print the versions of cubicflow, torch and Python.",
+        ),
+    ] = False,
+) -> None:
+    """Options of the command line itself, before the name of a command."""

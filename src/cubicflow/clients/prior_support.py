@@ -63,17 +63,15 @@ class PriorSupport(Transform):
 
     def inverse(self, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         check_features(self, z, len(self.bounds))
-        both = self.has_low & self.has_high
-        width = self._log_width.exp()
-        between = torch.where(z < 0, self.low + width * torch.sigmoid(z), self.high - width * torch.sigmoid(-z))
-        distance = torch.where(both, 0, torch.where(self.has_low, z, -z)).exp()
-        beside = torch.where(self.has_low, self.low + distance, self.high - distance)
-        x = torch.where(both, between, torch.where(self.has_low | self.has_high, beside, z))
+        both, width = self.has_low & self.has_high, self._log_width
+        # The log distances from both bounds, 0 from a missing one.
+        from_low = torch.where(self.has_low, torch.where(both, width + F.logsigmoid(z), z), 0)
+        from_high = torch.where(self.has_high, torch.where(both, width + F.logsigmoid(-z), -z), 0)
+        is_low = self.has_low & ~(self.has_high & (z > 0))
+        x = torch.where(self.has_high, self.high - from_high.exp(), z)
+        x = torch.where(is_low, self.low + from_low.exp(), x)
         x = x.clamp(torch.nextafter(self.low, self.high), torch.nextafter(self.high, self.low))
-        slope_beside = torch.where(self.has_low, z, -z)
-        slope_beside = torch.where(self.has_low | self.has_high, slope_beside, 0)
-        log_slope = torch.where(both, self._log_width + F.logsigmoid(z) + F.logsigmoid(-z), slope_beside)
-        return x, log_slope.sum(-1)
+        return x, (from_low + from_high - width).sum(-1)
 
     def map_box(self, ends: Tensor, *, inverse: bool = False) -> Tensor | None:
         check_ends(self, ends)

@@ -9,6 +9,7 @@ sbi's ``build_posterior`` accepts both estimators. Shapes follow sbi: theta (N, 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from cubicflow.clients.prior_support import PriorSupport, prior_bounds
-from cubicflow.data.rows import Batch
 from cubicflow.extras import need
 from cubicflow.flows import Flow, TabularConfig, tabular
 from cubicflow.training import fit
@@ -24,7 +24,7 @@ from cubicflow.transforms import Compose, Standardise
 
 need("sbi", "cubicflow.clients.sbi")
 
-from cubicflow.clients.sbi_estimator import FlowEstimator, flat  # noqa: E402 - it imports sbi, which may be absent
+from sbi.neural_nets.estimators import ConditionalDensityEstimator  # noqa: E402 - it may be absent
 
 __all__ = ["EstimatorBuilder", "FlowEstimator", "likelihood", "posterior"]
 
@@ -40,6 +40,59 @@ FLOW_DEFAULTS: dict[str, Any] = {
 }
 LEARNING_RATE = 5e-3
 LARGEST_BATCH = 256
+
+
+class FlowEstimator(ConditionalDensityEstimator):  # type: ignore[misc]
+    """A flow for p(input | condition) that sbi can train and sample.
+
+    Args:
+        flow: a flow whose context is the condition. Its embedding net is trained with it.
+
+    >>> import cubicflow as cf
+    >>> estimator = FlowEstimator(cf.flows.tabular(2, context_features=3, num_layers=2, hidden_features=16))
+    >>> samples, log_prob = estimator.sample_and_log_prob((5,), torch.zeros(4, 3))
+    >>> samples.shape, log_prob.shape
+    (torch.Size([5, 4, 2]), torch.Size([5, 4]))
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(flow, input_shape=torch.Size(flow.shape), condition_shape=torch.Size(flow.context_shape))
+
+    @property
+    def embedding_net(self) -> nn.Module:
+        """The network from conditions to the contexts of the layers."""
+        return self.net.embedding_net or nn.Identity()
+
+    def log_prob(self, input: Tensor, condition: Tensor, **_: Any) -> Tensor:
+        """Return the log density (sample_dim, batch_dim) of inputs (sample_dim, batch_dim, D) or (batch_dim, D)."""
+        self._check("input", input, self.input_shape)
+        self._check("condition", condition, self.condition_shape)
+        found: Tensor = self.net.log_prob(input[None] if input.ndim == 2 else input, condition)
+        return found
+
+    def loss(self, input: Tensor, condition: Tensor, **_: Any) -> Tensor:
+        """Return the negative log density (batch_dim,)."""
+        return -self.log_prob(input, condition)[0]
+
+    def sample(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> Tensor:
+        """Draw samples (*sample_shape, batch_dim, D)."""
+        self._check("condition", condition, self.condition_shape)
+        samples: Tensor = self.net.sample(torch.Size(sample_shape).numel(), condition)
+        return samples.reshape(*sample_shape, *samples.shape[1:])
+
+    def sample_and_log_prob(self, sample_shape: Sequence[int], condition: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+        """Draw samples (*sample_shape, batch_dim, D) with their log densities, in one pass."""
+        self._check("condition", condition, self.condition_shape)
+        samples, log_prob = self.net.sample_and_log_prob(torch.Size(sample_shape).numel(), condition)
+        return samples.reshape(*sample_shape, *samples.shape[1:]), log_prob.reshape(*sample_shape, -1)
+
+    def _check(self, name: str, given: Tensor, shape: torch.Size) -> None:
+        if given.ndim <= len(shape) or given.shape[given.ndim - len(shape) :] != shape:
+            wanted = ", ".join(["batch", *map(str, shape)])
+            raise ValueError(
+                f"{name} has shape {tuple(given.shape)}, and this estimator was built for {tuple(shape)}; give {name} "
+                f"of shape ({wanted})"
+            )
 
 
 class EstimatorBuilder:
@@ -80,7 +133,7 @@ class EstimatorBuilder:
         theta, x = _finite("theta", theta), _finite("x", x)
         if len(theta) != len(x) or len(x) < 2:
             raise ValueError(f"theta and x need the same number of rows, 2 or more, got {len(theta)} and {len(x)}")
-        inputs, condition = (theta, x) if self.density_of == "theta" else (x, theta)
+        inputs, condition = self._pair(theta, x)
         if inputs.ndim != 2:
             raise ValueError(
                 f"{self.density_of} must have shape (N, D) to have a density, got {tuple(inputs.shape)}; flatten it"
@@ -91,12 +144,10 @@ class EstimatorBuilder:
                 f"{outside} of {len(inputs)} rows of theta lie outside the prior's support; give the prior that theta "
                 "was drawn from, or bounded=False"
             )
-        mean, std = self._standard(condition)
-        embedding = deepcopy(self.embedding_net).cpu()
-        context_features = _embedded_features(embedding, (condition[:2] - mean) / std)
-        core = tabular(inputs.shape[1], context_features=context_features, **self.settings)
+        embedding = Embedding(*self._standard(condition), deepcopy(self.embedding_net).cpu())
+        core = tabular(inputs.shape[1], context_features=_embedded_features(embedding, condition[:2]), **self.settings)
         transform = Compose([support, Standardise.of(support(inputs)[0]), core.transform])
-        return FlowEstimator(Flow(core.base, transform), condition.shape[1:], mean, std, embedding)
+        return FlowEstimator(Flow(core.base, transform, context_shape=condition.shape[1:], embedding_net=embedding))
 
     def fit(self, theta: Tensor, x: Tensor, *, progress: bool = True, **settings: Any) -> FlowEstimator:
         """Return an estimator trained by maximum likelihood with :func:`cubicflow.training.fit`.
@@ -125,17 +176,15 @@ class EstimatorBuilder:
         device = torch.as_tensor(theta).device
         theta, x = self._valid(theta, x)
         estimator = self(theta, x)
-        inputs, condition = (theta, x) if self.density_of == "theta" else (x, theta)
-        condition = estimator.standardise(condition.float())
-        batch_size = min(LARGEST_BATCH, len(x) // 8 + 1)
-        settings = {"learning_rate": LEARNING_RATE, "batch_size": batch_size, **settings}
-        if isinstance(estimator.embedding_net, nn.Identity):
-            fit(estimator.net, (inputs.float(), flat(condition)), progress=progress, **settings)
-        else:
-            rows = (inputs.float(), condition.flatten(1))
-            fit(_Embedded(estimator), rows, loss=_embedded_loss, progress=progress, **settings)
+        inputs, condition = self._pair(theta.float(), x.float())
+        settings = {"learning_rate": LEARNING_RATE, "batch_size": min(LARGEST_BATCH, len(x) // 8 + 1), **settings}
+        fit(estimator.net, (inputs, condition), progress=progress, **settings)
         estimator.to(device).eval()
         return estimator
+
+    def _pair(self, theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows of the density, and their conditions."""
+        return (theta, x) if self.density_of == "theta" else (x, theta)
 
     def _support(self, features: int) -> PriorSupport:
         unbounded = [(-torch.inf, torch.inf)] * features
@@ -231,21 +280,20 @@ def likelihood(
     return EstimatorBuilder("x", embedding_net=embedding_net, z_score=z_score_theta, **settings)
 
 
-class _Embedded(nn.Module):
-    """An estimator with an embedding net, for cubicflow's training loop."""
+class Embedding(nn.Module):
+    """A network that standardises conditions before it embeds them in vectors (N, C)."""
 
-    def __init__(self, estimator: FlowEstimator) -> None:
+    def __init__(self, mean: Tensor, std: Tensor, net: nn.Module) -> None:
         super().__init__()
-        self.estimator = estimator
+        self.mean, self.std, self.net = nn.Buffer(mean), nn.Buffer(std), net
 
+    def standardise(self, condition: Tensor) -> Tensor:
+        """Return conditions with mean 0 and standard deviation 1."""
+        return (condition - self.mean) / self.std
 
-def _embedded_loss(model: Any, batch: Batch) -> Tensor:
-    """Return -log p of rows whose context is standardised and flattened."""
-    estimator = model.estimator
-    assert batch.context is not None  # noqa: S101 - fit always passes a context here
-    embedded = flat(estimator.embedding_net(batch.context.reshape(-1, *estimator.condition_shape)))
-    loss: Tensor = -estimator.net.log_prob(batch.x, embedded)
-    return loss
+    def forward(self, condition: Tensor) -> Tensor:
+        embedded: Tensor = self.net(self.standardise(condition))
+        return embedded.flatten(1) if embedded.ndim > 1 else embedded[:, None]
 
 
 def _finite(name: str, values: Tensor) -> Tensor:
@@ -260,15 +308,15 @@ def _finite(name: str, values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _embedded_features(embedding: nn.Module, conditions: Tensor) -> int:
+def _embedded_features(embedding: Embedding, conditions: Tensor) -> int:
     """Return the number of features that the embedding net outputs, found by a call with two conditions."""
     training = embedding.training
     try:
-        found = flat(embedding.eval()(conditions))
+        features = int(embedding.eval()(conditions).shape[1])
     except RuntimeError as error:
         raise ValueError(
             f"embedding_net does not accept a batch of shape {tuple(conditions.shape)}, two standardised conditions: "
             f"{' '.join(str(error).split())}; give a network for conditions of shape {tuple(conditions.shape[1:])}"
         ) from error
     embedding.train(training)
-    return found.shape[1]
+    return features

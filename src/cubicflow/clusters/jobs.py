@@ -229,7 +229,7 @@ def evaluate_files(
     with open_engine(engine, **how) as run_blocks:
         model = _model(run)
         inputs = plan_inputs(data, skip=skip)
-        scoring = {"missing": missing, "unseen": unseen, "weights": True, "independent": True}
+        scoring = {"missing": missing, "unseen": unseen, "weights": True}
         task = EvaluateTask(model, inputs, scoring, skip)
         outcomes = _outcomes(run_blocks, task, list(blocks_of(inputs.rows, block_rows)), progress)
         job = JobResult.of(outcomes, 0, inputs.skipped)

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cubicflow.arguments import number, one_of, positive
 from cubicflow.extras import need
 from cubicflow.weights import systematic
 
@@ -45,12 +46,8 @@ class GaussianGrid:
     """
 
     def __init__(self, side: int = 15, std: float = 1 / 150) -> None:
-        if side < 1:
-            raise ValueError(f"side must be at least 1, got {side}")
-        if not std > 0:
-            raise ValueError(f"std must be positive, got {std}")
-        self.side = side
-        self.std = std
+        self.side = positive("side", side)
+        self.std = number("std", std, above=0)
         self.centres = (np.arange(side) + 0.5) / side
         # erfc, not 1 - erf: the mass outside is tiny, and the subtraction would lose its digits.
         outside = sum(0.5 * math.erfc(c / (std * math.sqrt(2))) for c in (*self.centres, *(1 - self.centres))) / side
@@ -162,8 +159,7 @@ class ImageDensity:
             fit: ``"crop"`` takes the largest centred square; ``"stretch"`` keeps the whole picture and changes its
                 proportions.
         """
-        if by not in ("darkness", "light"):
-            raise ValueError(f"by must be 'darkness' or 'light', got {by!r}")
+        one_of("by", by, ("darkness", "light"))
         grey = read_grey(path, size=size, fit=fit).astype(np.float64)
         return cls(255.0 - grey if by == "darkness" else grey)
 
@@ -249,8 +245,7 @@ def read_grey(
     (64, 64)
     """
     _power_of_two(size)
-    if fit not in ("crop", "stretch"):
-        raise ValueError(f"fit must be 'crop' or 'stretch', got {fit!r}")
+    one_of("fit", fit, ("crop", "stretch"))
     need("pillow", "reading pictures")
     from PIL import Image, ImageOps, UnidentifiedImageError
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 from torch import Tensor
 
 from cubicflow.arguments import whole_number
@@ -83,8 +83,12 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 - sklearn's names
         """Fit p(y | X). A row with weight 2 counts as two rows; a row with weight 0 is ignored."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        check_consistent_length(X, y)
         self.template_y_ = inputs.empty_like(y) if inputs.is_frame(X) and inputs.is_frame(y) else None
-        x_rows, y_rows = self._fit_tables(X, y)
+        self.y_ndim_ = 2 if self.template_y_ is not None else np.asarray(y).ndim
+        x_rows, y_rows = self._x_table(X, fitting=True), self._y_table(y)
         if common := sorted(set(x_rows.column_names) & set(y_rows.column_names)):
             raise ValueError(f"X and y both have a column {common[0]!r}; remove it from one of them")
         rows, weights = self._weighted(joined(x_rows, y_rows), sample_weight)
@@ -243,20 +247,6 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     def _encoder(self) -> FlowEncoder:
         return self.fitted_.encoder  # type: ignore[return-value] # that of a flow
 
-    def _fit_tables(self, X: Any, y: Any) -> tuple[pa.Table, pa.Table]:  # noqa: N803
-        if not inputs.is_frame(X):
-            self.template_ = None
-            x, found = validate_data(
-                self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
-            )
-            self.y_ndim_ = np.ndim(found)
-            return inputs.array_table(x, "x"), self._y_array(np.asarray(found, dtype=np.float64))
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        check_consistent_length(X, y)
-        self.y_ndim_ = 2 if self.template_y_ is not None else np.ndim(y)
-        return self._x_table(X, fitting=True), self._y_table(y)
-
     def _y_table(self, y: Any) -> pa.Table:
         if self.template_y_ is not None:
             if not inputs.is_frame(y):
@@ -264,10 +254,8 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
                     f"fit got a frame y with the columns {inputs.names(self.template_y_)}; give such a frame"
                 )
             return inputs.without_gaps(inputs.arrow_table(y))
-        return self._y_array(check_array(y, dtype=np.float64, ensure_2d=False, input_name="y"))
-
-    def _y_array(self, values: Floats) -> pa.Table:
-        """Return an array y as a table with columns y0, y1, ...; underscores in front avoid names of X."""
+        # The columns of an array are y0, y1, ...; underscores in front avoid names of X.
+        values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         values = values.reshape(len(values), -1)
         taken = set() if self.template_ is None else set(inputs.names(self.template_))
         prefix = "y"

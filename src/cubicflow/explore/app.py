@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 from cubicflow.explore.cached_overview import OVERVIEW, CachedOverview
 from cubicflow.explore.guard import Guard
-from cubicflow.explore.messages import RefusedError, one_line
+from cubicflow.explore.questions import RefusedError, one_line
 from cubicflow.explore.threads import Worker
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Opening:
         except Exception as error:
             LOG.exception("the page cannot start")
             raise RuntimeError(f"the page cannot start: {type(error).__name__}: {error}") from None
-        explorer.warm_up()
+        explorer.fast.wake()  # opens the run before the first request
         return explorer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +10,9 @@ from cubicflow.explore import overview
 from cubicflow.explore.cached_overview import CachedOverview, signature
 from cubicflow.explore.flow_layers import layers_answer
 from cubicflow.explore.framed import framed
-from cubicflow.explore.messages import RefusedError, one_line
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.pictures import images, path
-from cubicflow.explore.questions import Question, conditions_of, whole
+from cubicflow.explore.questions import Question, RefusedError, one_line
 from cubicflow.explore.row_scores import score_rows
 from cubicflow.explore.samples import sample, sample_csv
 from cubicflow.explore.threads import Worker
@@ -57,11 +55,7 @@ class Explorer:
         if self.cached is not None:
             self.cached.keep(name, content)
         self._is_drawn |= name in ("data", "what-if")
-        return content, version(run)
-
-    def warm_up(self) -> None:
-        """Start opening the run before the first request."""
-        self.fast.wake()
+        return content, run.version
 
     def close(self) -> None:
         """End both threads."""
@@ -70,55 +64,25 @@ class Explorer:
 
     def _prepare(self) -> bool:
         try:
-            run = self.run()
+            subject = self.run().subject
         except EXPECTED:
-            return False  # the next request opens the run and gives the error to the user
-        if run.kind == "images":
-            return False
-        _ = run.subject.axes
-        return self._is_drawn and run.subject.prepare()
-
-
-def version(run: OpenedRun) -> str:
-    """Return a name of the state of the run, so that the page sees that its columns are those of an earlier state."""
-    return hashlib.sha256(repr(run.signature).encode()).hexdigest()[:16]
-
-
-def _about(run: OpenedRun, _: Question) -> bytes:
-    return framed({**run.about(), "version": version(run)})
-
-
-def _what_if(run: OpenedRun, question: Question) -> bytes:
-    found = run.subject.answer(conditions_of(question), refine=bool(question.get("refine")))
-    return overview.answer_of(found)
-
-
-def _density(run: OpenedRun, question: Question) -> bytes:
-    last = len(run.subject.axes) - 1
-    return overview.density_answer(run, whole(question, "x", last), whole(question, "y", last))
-
-
-def _scored(run: OpenedRun, question: Question) -> bytes:
-    return score_rows(run, question["content"], question["name"], pasted=question["pasted"])
-
-
-def _plain(answer: Callable[[OpenedRun], bytes]) -> Callable[[OpenedRun, Question], bytes]:
-    return lambda run, _: answer(run)
+            return False  # the next request gives the error to the user
+        return self._is_drawn and subject.prepare()
 
 
 ANSWERS: dict[str, Callable[[OpenedRun, Question], bytes]] = {
-    "run": _about,
-    "columns": _plain(overview.columns_answer),
-    "data": _plain(overview.data_answer),
-    "points": _plain(overview.points_answer),
-    "training": _plain(overview.training_answer),
-    "score": _plain(overview.score_answer),
-    "layers": _plain(layers_answer),
-    "density": _density,
-    "what-if": _what_if,
+    "run": lambda run, _: framed(run.about()),
+    "columns": lambda run, _: overview.columns_answer(run),
+    "data": lambda run, _: overview.data_answer(run),
+    "points": lambda run, _: overview.points_answer(run),
+    "training": lambda run, _: overview.training_answer(run),
+    "score": lambda run, _: overview.score_answer(run),
+    "layers": lambda run, _: layers_answer(run),
+    "density": overview.density_answer,
+    "what-if": overview.what_if_answer,
     "sample": sample,
     "sample.csv": sample_csv,
-    "score-rows": _scored,
+    "score-rows": score_rows,
     "images": images,
     "path": path,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from cubicflow.data.plane import even_points
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
-from cubicflow.explore.subject import ColumnsSubject, spelled
+from cubicflow.explore.subject import Subject, spelled
 from cubicflow.flows import Mixture
 from cubicflow.plots.learned_splines import POINTS, ROWS, Curves, layers_of, most_bent
+from cubicflow.tables.query import Pool
 from cubicflow.tables.read import BUILT_IN
 from cubicflow.weights import Floats
 
@@ -30,27 +31,24 @@ MARGIN = 0.05  # of the picture around all other points
 
 def layers_answer(run: OpenedRun) -> bytes:
     """Return the splines of the layers, and the positions of points after every layer."""
-    if run.kind == "images":
-        return framed({"kind": "images", "layers": [], "steps": []})
-    if run.kind != "columns":
-        return _flow_answer(run)
-    return _conditional_splines(cast("ColumnsSubject", run.subject))
+    return _conditional_splines(run.subject) if run.kind == "columns" else _flow_answer(run)
 
 
 @torch.no_grad()
-def _conditional_splines(subject: ColumnsSubject) -> bytes:
+def _conditional_splines(subject: Subject) -> bytes:
     """Return, for a model of columns, the distribution function of each number given earlier cells, for a few rows."""
-    pool = subject.pool()
+    pool, order = subject.drawn(), subject.fitted.model.order
+    assert isinstance(pool, Pool)  # noqa: S101 - of a model of columns
     u = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     layers, curves = [], []
-    for i, name in enumerate(subject.model.order):
+    for i, name in enumerate(order):
         law = pool.law(i, slice(ROWS))
         if law.params is None:
             continue
         layers.append({"name": name, "feature": None})
         curves.append(law.distribution(u).float().numpy())
     context = spelled(subject.usual)
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": subject.model.order, "context": context}
+    header = {"kind": "columns", "layers": layers, "steps": [], "order": order, "context": context}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,8 @@ from numpy.typing import NDArray
 from cubicflow.advice import message_of
 from cubicflow.data.plane import even_points
 from cubicflow.explore.cached_overview import signature
-from cubicflow.explore.messages import without_paths
-from cubicflow.explore.subject import (
-    ColumnsSubject,
-    FlowSubject,
-    Subject,
-    spelled,
-)
+from cubicflow.explore.questions import without_paths
+from cubicflow.explore.subject import Subject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
@@ -32,6 +28,7 @@ from cubicflow.training.unfinished import is_training, is_unfinished, load_unfin
 from cubicflow.weights import Floats
 
 DATA_ROWS = 6000  # rows of the data that the page shows
+REFERENCE_ROWS = 2000  # rows that scores are compared with
 BUILT_IN_ROWS = 80_000  # points of a built-in density that the page shows
 BUILT_IN_SECTION = "built_in"  # key of config.json with the name of the built-in density that was fitted
 T = TypeVar("T")
@@ -46,12 +43,23 @@ class DataRows:
     rows: pa.RecordBatch | None = None
 
 
+class Once(Generic[T]):
+    """A property of a run that the first of two threads makes; the other one waits for it."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self.make, self.name = make, make.__name__
+
+    def __get__(self, run: OpenedRun, _: object) -> T:
+        with run.lock:
+            if self.name not in vars(run):
+                vars(run)[self.name] = self.make(run)
+            found: T = vars(run)[self.name]
+            return found
+
+
 @dataclass
 class OpenedRun:
-    """The state of a run folder when it was opened. ``signature`` identifies the state.
-
-    Two threads share it. Whatever is read or computed at its first use is made under one lock, by :meth:`once`.
-    """
+    """The state of a run folder when it was opened. ``signature`` identifies the state."""
 
     path: Path
     signature: tuple[Any, ...]
@@ -59,21 +67,16 @@ class OpenedRun:
     model: Any
     fitted: FittedTable | None = None
     notes: list[str] = field(default_factory=list)
-    _made: dict[str, Any] = field(default_factory=dict, repr=False)
-    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """Return the value of a name; the first thread that asks makes it, and others wait for it."""
-        if name not in self._made:
-            with self._lock:
-                if name not in self._made:
-                    self._made[name] = make()
-        found: T = self._made[name]
-        return found
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @property
     def name(self) -> str:
         return self.path.resolve().name
+
+    @property
+    def version(self) -> str:
+        """A name of the state of the run, by which the page sees that its columns are those of an earlier state."""
+        return hashlib.sha256(repr(self.signature).encode()).hexdigest()[:16]
 
     @property
     def kind(self) -> str:
@@ -88,16 +91,8 @@ class OpenedRun:
         """Whether the model is a flow of vectors of two features."""
         return self.kind == "array" and tuple(self.model.shape) == (2,)
 
-    @property
+    @Once
     def subject(self) -> Subject:
-        return self.once("subject", self._subject)
-
-    def _subject(self) -> Subject:
-        found = self._new_subject()
-        _ = found.axes  # computed here, under the lock, because a cached property has no lock
-        return found
-
-    def _new_subject(self) -> Subject:
         if self.fitted is None:
             raise TableError("this run is a flow of images; see the view Images")
         if self.kind == "array" and self.model.context_features:
@@ -105,7 +100,7 @@ class OpenedRun:
         like = self.data.rows if self.fitted.schema.context and self.data is not None else None
         if self.fitted.schema.context and like is None:
             self.notes.append(f"The model is drawn for one usual context: {spelled(self.fitted.usual_context())}.")
-        return ColumnsSubject(self.fitted, like) if self.kind == "columns" else FlowSubject(self.fitted, like)
+        return Subject(self.fitted, like)
 
     @property
     def state(self) -> str:
@@ -114,9 +109,9 @@ class OpenedRun:
             return "finished"
         return "training" if is_training(self.path) else "stopped"
 
-    @property
+    @Once
     def history(self) -> list[dict[str, Any]]:
-        return self.once("history", lambda: read_metrics(self.path))
+        return read_metrics(self.path)
 
     # --- data ---
 
@@ -126,12 +121,9 @@ class OpenedRun:
         name = self.config.get(BUILT_IN_SECTION)
         return str(name) if self.is_plane and name in [*BUILT_IN] else None
 
-    @property
+    @Once
     def table(self) -> Table | None:
         """The table that was fitted; None if it is missing or has changed."""
-        return self.once("table", self._table)
-
-    def _table(self) -> Table | None:
         if self.fitted is not None and self.kind != "array":
             try:
                 return self.fitted.reopen()
@@ -140,12 +132,9 @@ class OpenedRun:
                 self.notes.append(f"{reason[0].upper()}{reason[1:]}: only the model is shown.")
         return None
 
-    @property
+    @Once
     def data(self) -> DataRows | None:
         """Some rows of the data; None if there is no data."""
-        return self.once("data", self._data)
-
-    def _data(self) -> DataRows | None:
         if self.built_in is not None:
             y = even_points(BUILT_IN[self.built_in](), BUILT_IN_ROWS)
             return DataRows(y, np.zeros(len(y), np.bool_))
@@ -156,6 +145,19 @@ class OpenedRun:
             return None
         rows, numbers = found
         return DataRows(self.fitted.numbers(rows), self.fitted.split.parts_of(numbers) == 0, rows)
+
+    @Once
+    def reference(self) -> tuple[Floats, Floats | None, str]:
+        """Scores of training rows, their terms, and the name of these rows. Without data, rows are drawn from the
+        model."""
+        data, fitted, name = self.data, self.subject.fitted, "training rows"
+        if data is not None and data.rows is not None and data.is_train.any():
+            rows = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
+        else:
+            drawn, name = fitted.sample(REFERENCE_ROWS, self.subject.usual or None, seed=1), "rows drawn from the model"
+            (rows,) = drawn.combine_chunks().to_batches()
+        scored = fitted.model.score(fitted.encoder.read(rows))
+        return scored.log_p[np.isfinite(scored.log_p)], scored.terms, name
 
     def about(self) -> dict[str, Any]:
         """Return the facts about the run that every view needs first."""
@@ -170,6 +172,7 @@ class OpenedRun:
         }
         return {
             "name": self.name,
+            "version": self.version,
             "kind": self.kind,
             "model": kinds[self.kind],
             "parameters": sum(p.numel() for p in self.model.parameters()),

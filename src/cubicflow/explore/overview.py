@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
+from cubicflow.explore.questions import Question, conditions_of, whole
 from cubicflow.flows import bits_per_dim
 from cubicflow.tables import Column
 from cubicflow.tables.judging import read_judgement
-from cubicflow.tables.query import Axis, Marginals
+from cubicflow.tables.query import Axis
 from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 
@@ -116,8 +117,9 @@ def data_answer(run: OpenedRun) -> bytes:
     return framed({"rows": len(data.y), "notes": run.about()["notes"]}, _pictures(run, data.y))
 
 
-def answer_of(answer: Marginals) -> bytes:
-    """Encode an answer for the page."""
+def what_if_answer(run: OpenedRun, question: Question) -> bytes:
+    """Return the distributions of all columns given conditions."""
+    answer = run.subject.answer(conditions_of(question), refine=bool(question.get("refine")))
     header = {
         "probability": _plain(answer.probability),
         "isDensity": answer.is_density,
@@ -155,13 +157,14 @@ def _places(axis: Axis, y: Floats, generator: np.random.Generator) -> NDArray[np
 
 
 @torch.no_grad()
-def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
+def density_answer(run: OpenedRun, question: Question) -> bytes:
     """Return the model's density over two columns.
 
     The density is exact for a flow of two features. Otherwise it is the share of drawn rows in each cell of a grid.
     """
-    subject = run.subject
-    across, up = subject.axes[x], subject.axes[y]
+    axes = run.subject.axes
+    x, y = (whole(question, name, len(axes) - 1) for name in "xy")
+    across, up = axes[x], axes[y]
     if run.is_plane and x != y:
         edges = [np.linspace(c.edges[0], c.edges[-1], EXACT_GRID + 1) for c in (across, up)]
         middles = [(each[1:] + each[:-1]) / 2 for each in edges]
@@ -170,7 +173,7 @@ def density_answer(run: OpenedRun, x: int, y: int) -> bytes:
         points = torch.from_numpy(np.ascontiguousarray(grid[:, order])).to(next(run.model.parameters()).dtype)
         density = run.model.log_prob(points, batch_size=1 << 14).exp().float().numpy()
         return framed({"isExact": True}, {"density": density.reshape(EXACT_GRID, EXACT_GRID)})
-    rows = subject.many_rows()
+    rows = run.subject.many_rows()
     (first, wide), (second, tall) = ((axis.bin_of(rows[:, i]), axis.bins) for axis, i in ((across, x), (up, y)))
     inside = (first >= 0) & (first < wide) & (second >= 0) & (second < tall)
     counts = np.bincount(second[inside] * wide + first[inside], minlength=wide * tall).reshape(tall, wide)

@@ -1,16 +1,24 @@
-"""Questions of the page, which are JSON objects or the parameters of an address: reading their values."""
+"""Questions of the page, which are JSON objects or the parameters of an address: their values, and why one is refused.
+
+The messages of errors are shown as one line, without the folders of this machine.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from cubicflow.advice import message_of
 from cubicflow.tables import TableError
 
 Question = Mapping[str, Any]
 MOST_SEED = 1 << 31
+LONGEST = 1000  # characters of a message
+PATHS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:\\|/)[^\s'\",;]*[/\\]([^\s'\",;/\\]*)")
 
 
 def conditions_of(question: Question) -> dict[str, object]:
@@ -70,3 +78,30 @@ def temperature_of(question: Question) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 4:
         raise TableError(f"the temperature must be a number above 0 and at most 4, got {str(value)[:40]!r}")
     return float(value)
+
+
+# --- messages ---
+
+
+class RefusedError(ValueError):
+    """An error whose message is for the user: the question cannot be answered."""
+
+
+def one_line(error: BaseException, *known: Path) -> str:
+    """Return the message of an error as one line, without paths."""
+    return without_paths(" ".join(message_of(error).split()) or type(error).__name__, *known)[:LONGEST]
+
+
+def without_paths(text: str, *known: Path) -> str:
+    """Replace paths in a message by file names. Only the paths in ``known`` may contain spaces.
+
+    >>> without_paths("/home/me/run/config.json: not valid JSON; see '/tmp/x y'")
+    "config.json: not valid JSON; see 'x y'"
+    >>> without_paths("/my own/runs/first/config.json: damaged", Path("/my own/runs/first"))
+    'first/config.json: damaged'
+    """
+    for path in known:
+        for text_of_path in {str(path), str(path.absolute()), str(path.resolve())}:
+            if text_of_path not in (".", "/"):
+                text = text.replace(text_of_path, path.resolve().name)
+    return PATHS.sub(r"\1", text)

@@ -13,7 +13,7 @@ import io
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,21 +25,22 @@ import pyarrow.compute as pc
 from cubicflow.advice import message_of
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
+from cubicflow.explore.questions import Question
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.read import Text, in_memory
+from cubicflow.tables.read import in_memory
 from cubicflow.weights import Floats
 
 MOST_ROWS = 20_000  # largest number of rows that are scored
 SHOWN_ROWS = 500  # rows whose cells are sent to the page
-REFERENCE_ROWS = 2000  # rows that scores are compared with
 EXPLAINED_ROWS = 24  # rows of a flow for which columns are explained
 PASTED_DELIMITERS = ";|,"  # of a text without tabs; the comma is last, because it may be a decimal comma
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 
 
-def score_rows(run: OpenedRun, content: bytes, name: str, *, pasted: bool = False) -> bytes:
+def score_rows(run: OpenedRun, question: Question) -> bytes:
     """Score the rows of an uploaded file or of a pasted text. The rows are kept only in a temporary folder."""
+    content, name, pasted = question["content"], question["name"], question["pasted"]
     if run.kind == "images":
         raise TableError("this run is a flow of images, so it has no rows to score; see the view Images")
     ending = Path(name).suffix.lower()
@@ -105,14 +106,14 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
     names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
     rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
     texts = [["" if value is None else str(value) for value in column.to_pylist()] for column in rows.columns]
-    reference, described = reference_scores(run)
+    reference, _, name_of_reference = run.reference
     header = {
         "rows": len(log_p),
         "shown": chosen.tolist(),
         "columns": names,
         "cells": [list(row) for row in zip(*texts, strict=True)],
         "explained": fitted.model.order,
-        "reference": described,
+        "reference": name_of_reference,
         "way": "before" if fitted.model.has_laws else "rest",
         "ignored": fitted.schema.new_columns(table),
     }
@@ -137,14 +138,8 @@ def _by_place(path: Path, fitted: FittedTable) -> Table:
             f"this flow has {len(names)} columns, but the file has {len(table.names)}; give a file with {len(names)} "
             "columns"
         )
-    own = dict(zip(names, table.names, strict=True))
-
-    def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in table.batches([own[name] for name in columns], rows):
-            yield pa.RecordBatch.from_arrays(batch.columns, names=columns)
-
-    types = {name: table.types[own[name]] for name in names}
-    return replace(table, types=types, read=read, text=Text() if table.is_text else None)
+    rows = pa.Table.from_batches(table.batches(table.names)).rename_columns(names)
+    return in_memory(rows, path.name, is_text=table.is_text)
 
 
 def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
@@ -163,44 +158,10 @@ def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
     if (conditionals := fitted.conditionals(rows.take(pa.array(whole)))) is None:
         return {}
     found[whole] = conditionals
-    if not fitted.model.has_laws:
+    if not fitted.model.has_laws or (typical := run.reference[1]) is None:
         return {"conditionals": found}
-    typical = run.once("reference conditionals", lambda: _reference_conditionals(run))
     ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
     return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}
-
-
-# --- reference scores ---
-
-
-def reference_scores(run: OpenedRun) -> tuple[Floats, str]:
-    """Return the scores of training rows and the name of these rows. Without data, rows are drawn from the model."""
-    return run.once("reference", lambda: _reference(run))
-
-
-def _reference(run: OpenedRun) -> tuple[Floats, str]:
-    rows, is_of_data = _reference_rows(run)
-    is_text = is_of_data and run.table is not None and run.table.is_text
-    table = in_memory(rows, "the training rows", is_text=is_text)
-    batches = [batch.column(0).to_numpy(zero_copy_only=False) for batch in run.subject.fitted.score_batches(table)]
-    scores = np.concatenate(batches)
-    return scores[np.isfinite(scores)], "training rows" if is_of_data else "rows drawn from the model"
-
-
-def _reference_rows(run: OpenedRun) -> tuple[pa.Table, bool]:
-    """Return training rows, or rows drawn from the model if there is no data, and whether they are of the data."""
-    data, subject = run.data, run.subject
-    if data is not None and data.rows is not None and data.is_train.any():
-        train = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
-        return pa.Table.from_batches([train]), True
-    return subject.fitted.sample(REFERENCE_ROWS, subject.usual or None, seed=1), False
-
-
-def _reference_conditionals(run: OpenedRun) -> Floats:
-    """Return the log probability of every cell of the reference rows, given the cells before it: (R, D)."""
-    found = run.subject.fitted.conditionals(_reference_rows(run)[0])
-    assert found is not None  # noqa: S101 - of a model of columns
-    return found
 
 
 def percentiles(values: Floats, reference: Floats) -> Floats:

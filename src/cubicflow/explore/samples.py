@@ -11,7 +11,7 @@ import pyarrow as pa
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.questions import MOST_SEED, Question, conditions_of, whole
-from cubicflow.explore.subject import FlowSubject
+from cubicflow.explore.subject import POOL_ROWS, Conditions, Subject
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables.query import Given
 from cubicflow.tables.run import CsvStyle, csv_text
@@ -37,8 +37,8 @@ def sampled(run: OpenedRun, question: Question) -> tuple[bytes, list[str]]:
     conditions = conditions_of(question)
     n, seed = whole(question, "n", MOST_ROWS), whole(question, "seed", MOST_SEED)
     subject, fitted = run.subject, run.subject.fitted
-    if isinstance(subject, FlowSubject) and set(conditions) - set(subject.usual):
-        batch, note = subject.meeting(n, conditions)
+    if not fitted.model.has_laws and set(conditions) - set(subject.usual):
+        batch, note = _meeting(subject, n, conditions)
         return csv_text(iter([batch]), CsvStyle(fitted.decimals(), fitted.reading.notations)), [note]
     given: Given = {**subject.usual, **conditions}
     notes = list[str]()
@@ -50,3 +50,15 @@ def _while_awaited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         raise_if_abandoned()
         yield batch
+
+
+def _meeting(subject: Subject, n: int, conditions: Conditions) -> tuple[pa.RecordBatch, str]:
+    """Return at most n rows of a flow that meet conditions, and a sentence on the number of such rows."""
+    drawn, fitted = subject.drawn(conditions), subject.fitted
+    drawn.grow_to(max(n, POOL_ROWS))
+    y = drawn.y
+    meets = fitted.meets(y, conditions)
+    some = y[meets][:n]
+    _, given = fitted.encoder.context_from(subject.context_of(conditions), len(some))
+    note = f"{int(meets.sum()):,} of {len(meets):,} drawn rows meet the conditions"
+    return fitted.encoder.decode(some, given), note

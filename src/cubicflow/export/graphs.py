@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from cubicflow.advice import Advice
-from cubicflow.export.frozen import frozen
+from cubicflow.distributions import Base
 from cubicflow.flows import Flow, Mixture
 from cubicflow.transforms import Compose, Inverse, MultiScale, Transform
 from cubicflow.transforms.transform import context_for
@@ -18,6 +19,7 @@ from cubicflow.transforms.transform import context_for
 if TYPE_CHECKING:
     from cubicflow.tables import ColumnsModel
 
+Model = TypeVar("Model", bound=nn.Module)
 LOG_DENSITY, SAMPLER = "log_density", "sampler"
 MOST_COPIES = 64  # copies of networks and splines in one graph; each takes seconds to trace
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
@@ -130,6 +132,28 @@ def graph_of(model: nn.Module, *, sampler: bool, precision: str = "float32") -> 
         inputs = {"cells": cells, "noise": (2 * len(columns.outcomes),), **context}
         return Graph(NextCells(columns), inputs, ("outcomes", "places"), dtype, "uniform on [0, 1)")
     return Graph(CellsDensity(columns), {"cells": cells, **context}, ("log_prob", "log_conditionals"), dtype)
+
+
+@torch.no_grad()
+def frozen(model: Model, dtype: torch.dtype = torch.float32) -> Model:
+    """Return a copy of a model for export: of one precision, on the CPU, in evaluation mode, with LU factors multiplied
+    out. The given model does not change.
+
+    An exported graph is never trained. So values that depend only on parameters are computed once, here. This also
+    keeps triangular solves out of the graph; ONNX has no operator for them.
+
+    >>> import cubicflow as cf
+    >>> flow = cf.flows.tabular(3, num_layers=2, hidden_features=8).double()
+    >>> copy = frozen(flow)
+    >>> [type(part).__name__ for part in copy.transform.transforms][0], copy.base.anchor.dtype
+    ('FixedLinear', torch.float32)
+    """
+    copy = deepcopy(model).to("cpu", dtype).eval().requires_grad_(False)
+    for module in list(copy.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Transform | Base):
+                setattr(module, name, child.fixed())
+    return copy
 
 
 # --- layers that process features one by one in one direction ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -14,7 +15,6 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from cubicflow.export.frozen import sizes_of
 from cubicflow.export.graphs import ExportError, Graph
 
 FEWEST_EXAMPLES = 101
@@ -40,6 +40,12 @@ def traced(graph: Graph) -> ExportedProgram:
             return torch.export.export(graph.module, examples, dynamic_shapes=tuple({0: free} for _ in examples))
     except Exception as error:  # modules of users can raise anything during tracing
         raise ExportError(_why(graph.module, error)) from error
+
+
+def sizes_of(model: nn.Module) -> set[int]:
+    """Return the axis sizes and the element counts of all tensors in a model."""
+    state = model.state_dict().values()
+    return {size for value in state for size in (*value.shape, math.prod(value.shape))}
 
 
 def _why(module: nn.Module, error: BaseException) -> str:

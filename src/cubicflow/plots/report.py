@@ -15,8 +15,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from cubicflow.files import refuse_link, write_atomically
-from cubicflow.plots.marginals import corner, marginals
-from cubicflow.plots.panels import Panel, make_panel, most_correlated
+from cubicflow.plots.marginals import Panel, corner, make_panel, marginals, most_correlated
 from cubicflow.plots.training_curve import training_curve
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
 from cubicflow.tables.judging import read_judgement

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cubicflow.arguments import positive
 from cubicflow.splines.domains import find_domain
 from cubicflow.splines.families import Family, find_family, known_slopes
 
@@ -38,11 +39,7 @@ def num_params(family: str, num_bins: int, slopes: str | None = None) -> int:
     >>> num_params("cubic", 10, "steffen"), num_params("cubic", 10, "free"), num_params("quadratic", 10)
     (22, 31, 21)
     """
-    if isinstance(num_bins, bool) or not isinstance(num_bins, int):
-        raise TypeError(f"num_bins must be an int, got {type(num_bins).__name__}")
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    return find_family(family, known_slopes(family, slopes)).num_params(num_bins)
+    return find_family(family, known_slopes(family, slopes)).num_params(positive("num_bins", num_bins))
 
 
 def check_floating(name: str, value: Tensor) -> None:

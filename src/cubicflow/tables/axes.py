@@ -140,7 +140,8 @@ class Axis:
         """Return the quantiles of the rows at the levels QUANTILES, as values on the axis; NaN for a list, and if all
         values are missing.
 
-        A quantile is the value of a row, so single values with a large share are found exactly.
+        A quantile is the value of a row, so single values with a large share are found exactly. On a circle, the order
+        of the values begins opposite to their mean direction.
 
         >>> array_axis("x", np.arange(101.0)).quantiles(np.arange(101.0)).tolist()
         [5.0, 50.0, 95.0]
@@ -150,8 +151,16 @@ class Axis:
             known &= weights > 0
         if self.is_list or not known.any():
             return np.full(len(QUANTILES), np.nan)
-        mass = np.ones(known.sum()) if weights is None else weights[known]
-        return self.shown(weighted_quantiles(y[known], mass, np.asarray(QUANTILES) * mass.sum()))
+        y, mass = y[known], np.ones(known.sum()) if weights is None else weights[known]
+        order = y  # along the line, or once around the circle
+        if self.column.turn is not None:
+            low, high = self.column.turn
+            angle = (y - low) * (2 * math.pi / (high - low))
+            start = math.atan2(-(mass @ np.sin(angle)), -(mass @ np.cos(angle)))
+            order = np.mod(angle - start, 2 * math.pi)
+        rows = np.argsort(order, kind="stable")
+        places = weighted_quantiles(np.arange(float(len(y))), mass[rows], np.asarray(QUANTILES) * mass.sum())
+        return self.shown(y[rows[places.astype(np.int64)]])
 
 
 def axis_of(

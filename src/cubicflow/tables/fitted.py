@@ -26,7 +26,6 @@ from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers
-from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
@@ -41,6 +40,7 @@ from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
@@ -63,7 +63,7 @@ class Scores(NamedTuple):
         parts: the part of the split of each scored row: 0 training, 1 validation, 2 test.
         read: the number of rows in the piece, including rows that are not scored.
         gaps: the number of missing values in the piece.
-        independent: the log likelihood of each scored row under independent columns, if requested and known.
+        independent: the log likelihood of each scored row under independent columns, if known.
         unseen: for each column, the number of values that no training row had.
     """
 
@@ -226,9 +226,11 @@ class FittedTable:
         columns gives such a value a probability.
         """
         rows = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+        found = np.full(len(rows), np.nan)
         table = in_memory(rows.cast(without_views(rows.schema)), "the batch")
-        scores = self.score_batches(table, missing, observed_only=observed_only)
-        return np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in scores])
+        for scores in self.score_table(table, missing, observed_only=observed_only):
+            found[scores.numbers] = scores.log_likelihood
+        return found
 
     def score_table(
         self,
@@ -236,19 +238,16 @@ class FittedTable:
         missing: Missing | str | None = None,
         *,
         weights: bool = False,
-        independent: bool = False,
         observed_only: bool = False,
         unseen: str = "count",
     ) -> Iterator[Scores]:
         """Yield the log likelihoods of all rows, piece by piece.
 
-        ``weights`` and ``independent`` add the weights, and the scores of independent columns, if they are known.
-        ``unseen="error"`` raises TableError for the first value that no training row had.
+        ``weights`` adds the weights, if the table has them. ``unseen="error"`` raises TableError for the first value
+        that no training row had.
         """
-        options: dict[str, Any] = {"weights": weights, "independent": independent}
-        options |= {"observed_only": observed_only, "unseen": unseen}
-        for (scores,) in score_all([self], table, missing or self.missing, **options):
-            yield scores
+        options: dict[str, Any] = {"weights": weights, "observed_only": observed_only, "unseen": unseen}
+        return (scores for (scores,) in score_all([self], table, missing or self.missing, **options))
 
     def score_batches(
         self,
@@ -381,14 +380,10 @@ class FittedTable:
                 "flow",
                 model="flow",
             )
-        options: dict[str, Any] = {"complete": complete, "constraints": self.all_constraints(constraints), "say": say}
-        yield from sample.sample_batches(self, n, given, temperature, seed, **options)
-
-    def draw(
-        self, n: int, context: NDArray[np.float64] | None, generator: torch.Generator, temperature: float = 1.0
-    ) -> NDArray[np.float64]:
-        """Draw n rows as plain numbers. A model of columns keeps the sums of the fit."""
-        return sample.draw_rows(self.model, n, context, generator, temperature, constraints=self.constraints)
+        kept = sample.all_constraints(self, constraints)
+        yield from sample.sample_batches(
+            self, n, given, temperature, seed, complete=complete, constraints=kept, say=say
+        )
 
     def sample_like(self, rows: pa.RecordBatch, number: int, *, seed: int) -> pa.RecordBatch:
         """Draw ``number`` rows. A conditional model draws one row for each of ``rows`` instead, given the context of
@@ -398,7 +393,9 @@ class FittedTable:
             return self.sample(number, seed=seed).combine_chunks().to_batches()[0]
         context, generator = self.encoder.read_context(rows), self.generator(seed)
         parts = [context[i : i + sample.SAMPLE_ROWS] for i in range(0, len(context), sample.SAMPLE_ROWS)]
-        return self.encoder.decode(np.concatenate([self.draw(len(part), part, generator) for part in parts]))
+        kept = self.constraints
+        drawn = [sample.draw_rows(self.model, len(part), part, generator, constraints=kept) for part in parts]
+        return self.encoder.decode(np.concatenate(drawn))
 
     def keeps_constraints(self, rows: pa.RecordBatch, context: pa.RecordBatch | None = None) -> NDArray[np.bool_]:
         """Return which rows keep the constraints of the fit. ``context`` has the context columns, if ``rows`` lack
@@ -493,10 +490,6 @@ class FittedTable:
         """
         return impute_rows(self, rows, draws=draws, most_likely=most_likely, seed=seed)
 
-    def all_constraints(self, texts: Sequence[str] = ()) -> tuple[Constraint, ...]:
-        """Return the constraints that the model was fitted with, and those of ``texts``."""
-        return sample.all_constraints(self, texts)
-
     def question(self, given: Given, constraints: Sequence[Constraint] | None = None, **how: bool) -> Question:
         """Return conditions, with the constraints of the fit or others, as a question to the model of columns.
 
@@ -527,7 +520,6 @@ def score_all(
     missing: Missing | str,
     *,
     weights: bool = False,
-    independent: bool = False,
     observed_only: bool = False,
     unseen: str = "count",
 ) -> Iterator[list[Scores]]:
@@ -557,8 +549,7 @@ def score_all(
                     by_column = zip(model.model.order, scored.unseen.sum(axis=0).tolist(), strict=True)
                     counts = {name: count for name, count in by_column if count}
                 about = piece.numbers, model.split.parts_of(piece.numbers), piece.read, piece.gaps
-                baseline = scored.baseline if independent else None
-                found.append(Scores(scored.log_p, numbers.weights, *about, baseline, counts))
+                found.append(Scores(scored.log_p, numbers.weights, *about, scored.baseline, counts))
             yield found
     except TableError as error:
         raise error.about(table.name) from None

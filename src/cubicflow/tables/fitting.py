@@ -19,6 +19,7 @@ from cubicflow.tables.fitted import MODELS, SECTION, FittedTable
 from cubicflow.tables.model.flow import evenly_spaced, sampled
 from cubicflow.tables.model.table_model import TableModel
 from cubicflow.tables.query.constraints import LinearConstraint, learn_constraints
+from cubicflow.tables.query.sample import all_constraints
 from cubicflow.tables.read.places import STANDARD_INPUT, open_table
 from cubicflow.tables.read.text.reading import Reading, check_reading
 from cubicflow.tables.run.copies import copied_rows, copy_constraints, described_copies, find_copies
@@ -30,7 +31,7 @@ from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.table_rows import TableRows, load_numbers
+from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import FitResult, TrainingConfig, fit
 from cubicflow.training.run_folder import RunFolder
 
@@ -150,8 +151,7 @@ def fit_table(
         say(f"warning: {warning}")
     _check_settings(settings or {}, kind)
     kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
-    numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, temporary)
-    about = found.schema, numbers, [part.numpy() for part in chosen], config.seed, settings or {}
+    about = found.schema, found.numbers, found.row_numbers, config.seed, settings or {}
     prepared = prepare(kind, *about)
     kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
     for note in (*prepared.model.notes, *described_copies(prepared.copies), *_gap_notes(found)):
@@ -162,7 +162,7 @@ def fit_table(
     origin = found.split, missing, table.origin.source or STANDARD_INPUT, found.table.fingerprint(), found.parts
     read = replace(reading, notations=found.table.notations)
     fitted = FittedTable(prepared.model, *origin, read, kept_constraints)
-    fitted.all_constraints()  # raises for a constraint that this model cannot keep
+    all_constraints(fitted)  # raises for a constraint that this model cannot keep
     if resume and (before := check_same_table(run, fitted.to_json())) is not None:
         fitted = replace(fitted, model=fitted.model.resumed(before))
     before_start = None if start is None else begin_from(Path(start), fitted)

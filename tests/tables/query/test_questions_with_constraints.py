@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cubicflow.explore.subject import ColumnsSubject
+from cubicflow.explore.subject import Subject
 from cubicflow.tables import FittedTable, TableError, fit_table
 from cubicflow.tables.query import all_columns, strategies
 
@@ -130,8 +130,8 @@ def test_samples_follow_the_answers(case: Case, method: str) -> None:
 
 
 def test_the_page_agrees(case: Case, method: str) -> None:
-    subject = ColumnsSubject(case.fitted)
-    subject.pool().grow_to(1 << 13)
+    subject = Subject(case.fitted)
+    subject.drawn().grow_to(1 << 13)
     for given in questions(case):
         found = subject.answer({name: str(value) for name, value in given.items()})
         assert (found.effective_size == np.inf) == (method == "paths")

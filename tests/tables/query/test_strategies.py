@@ -13,7 +13,7 @@ from tests.helpers.every_kind import fit_every_kind
 from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.query.pool import Pool
 from cubicflow.tables.query.question import Question
-from cubicflow.tables.query.strategies import Begun, DrawParticles, Enumerate, rejected
+from cubicflow.tables.query.strategies import Begun, draw_particles, paths, rejected
 from cubicflow.tables.schema.sets import Set
 
 ERRORS = 4  # standard errors by which two estimates may differ
@@ -52,12 +52,13 @@ def answers(model: Model, given: dict[str, object]) -> dict[str, Begun]:
     """Return the answer of every strategy that applies."""
     question = Question(model.fitted.model.laws(), given, model.fitted.constraints)
     generator = torch.Generator().manual_seed(0)
-    y = model.sample.y
+    y, stop = model.sample.y, question.walk.last + 1
+    inside = [within.contains(y[:, i]) for i, within in question.walk.sets.items()]
     found = {
-        "paths": Enumerate().begin(question, 0, SIZE, generator),
-        "particles": DrawParticles().begin(question, 0, SIZE, generator),
-        "pool": model.pool.begin(question, 0, SIZE, generator),
-        "sample": rejected(y, question.walk.sets, question.walk.keeps(y)),
+        "paths": paths(question, stop),
+        "particles": draw_particles(question, stop, SIZE, generator),
+        "pool": model.pool.begin(question, SIZE, generator),
+        "sample": rejected(y, np.logical_and.reduce([question.walk.keeps(y), *inside])),
     }
     return {name: begun for name, begun in found.items() if begun is not None}
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from cubicflow.explore.subject import ColumnsSubject, FlowSubject
+from cubicflow.explore.subject import FIRST_ROWS, Subject
 from cubicflow.tables import FittedTable, TableError, TableOptions, fit_table
 
 TRAINING = {"steps": 30, "device": "cpu", "progress": False, "validate_every": 15, "seed": 0}
@@ -34,8 +34,8 @@ def test_answers_samples_and_the_page_agree(fitted: FittedTable, given: list[str
     rows = fitted.sample(4000, given, seed=0).to_pandas()
     assert np.abs(rows["x"] + rows["y"] - rows["z"]).max() < 1e-8
     assert (rows["copy"] == rows["x"]).all()
-    subject = ColumnsSubject(fitted)
-    subject.pool().grow_to(1 << 13)
+    subject = Subject(fitted)
+    subject.drawn().grow_to(1 << 13)
     page = subject.answer({"z": ("1", None)}) if given == ["z>1"] else None
     for place, name in enumerate(("x", "y", "z", "copy")):
         points = np.quantile(rows[name], [0.2, 0.5, 0.8])
@@ -93,13 +93,13 @@ def test_the_page_keeps_constraints_with_context(tmp_path_factory: pytest.TempPa
     options = TableOptions(context=("group",))
     fitted = fit_table(folder / "t.csv", folder / "run", options, settings, constraints=[text], **how).fitted
     like = pa.Table.from_pandas(rows, preserve_index=False).combine_chunks().to_batches()[0]
-    drawn = (ColumnsSubject if model == "columns" else FlowSubject)(fitted, like).rows(500)
+    drawn = Subject(fitted, like).rows(FIRST_ROWS)
     x, y, z = drawn.T
     if model == "columns":
-        assert len(drawn) == 500
+        assert len(drawn) == FIRST_ROWS
         assert np.abs(x + y - z).max() < 1e-8
     else:
-        assert 0 < len(drawn) < 500
+        assert 0 < len(drawn) < FIRST_ROWS
         assert (x <= z).all()
 
 

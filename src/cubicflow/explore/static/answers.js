@@ -1,13 +1,35 @@
-// Questions to the server, and its answers: safetensors files with a JSON header (src/cubicflow/explore/framed.py).
+// Questions to the server, its answers (safetensors files with a JSON header, src/cubicflow/explore/framed.py), and the
+// state that all views share.
 
-import { byId } from "./page.js";
-import { state } from "./state.js";
+import { byId, make, number } from "./page.js";
 
 const KINDS = { F32: Float32Array, F64: Float64Array, I32: Int32Array, U8: Uint8Array };
 export const CHANGED = "run-changed"; // the event of an answer that belongs to another state of the run
 
-/** @param {ArrayBuffer} buffer */
-export function decode(buffer) {
+export const state = {
+  /** @type {Run | null} */
+  run: null,
+  /** Answers that are kept until the run changes, by their questions. @type {Map<string, Promise<any>>} */
+  kept: new Map(),
+  /** What the page has to say about the server or a change of the run. */
+  news: "",
+};
+
+/** Shows notes under the head: those of the run, and more. */
+export function drawNotes(more = /** @type {string[]} */ ([])) {
+  const { run, news } = state;
+  const found = run?.notes ?? [];
+  found.push(...more.filter((text) => !found.includes(text)));
+  const at = run?.step ? ` It is shown at step ${number(run.step, 9)}.` : "";
+  const words = {
+    training: `This run is still training.${at} The page updates as training goes on.`,
+    stopped: `This run was stopped before training ended.${at}`,
+  };
+  const notes = [news, words[run?.state ?? ""], ...found].filter(Boolean);
+  byId("notes").replaceChildren(...notes.map((text) => make("p", { class: "note", text })));
+}
+
+export function decode(/** @type {ArrayBuffer} */ buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const { __metadata__: notes, ...about } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const arrays = {};

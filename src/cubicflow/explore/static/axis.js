@@ -9,9 +9,7 @@ const LONG = 5; // characters of a label that has room beside its neighbours
 const compact = new Intl.NumberFormat("en", { notation: "compact" });
 
 /** Returns the share of an axis below a value. @param {number} value @param {number[]} ends */
-export function share(value, [low, high]) {
-  return (value - low) / (high - low);
-}
+export const share = (value, [low, high]) => (value - low) / (high - low);
 
 /** Returns ticks, at most `room` + 1 of numbers and dates, and twice as many of words.
  * @param {Column} column @param {number} room @returns {Tick[]} */

@@ -49,13 +49,7 @@ function density(column, height) {
   element.style.height = `${height}px`;
   const draw = (/** @type {Picture} */ { data, model, errors, quantiles }) => {
     const steps = (/** @type {(i: number) => number} */ mass) =>
-      edges.slice(1).flatMap((right, i) => {
-        const level = mass(i) / (right - edges[i]);
-        return [
-          [edges[i], level],
-          [right, level],
-        ];
-      });
+      edges.slice(1).flatMap((right, i) => [edges[i], right].map((x) => [x, mass(i) / (right - edges[i])]));
     const bound = (two) => (model && errors ? steps((i) => Math.max(model[i] + two * errors[i], 0)) : []);
     const [area, line] = [data, model].map((masses) => (masses ? steps((i) => masses[i]) : []));
     const band = [...bound(2), ...bound(-2).reverse()];
@@ -110,8 +104,7 @@ export class ColumnCard {
     this.element = card(column.name, this.about, this.picture.element, this.words);
   }
 
-  /** @param {Picture} picture */
-  draw(picture, words = "") {
+  draw(/** @type {Picture} */ picture, words = "") {
     this.picture.draw(picture);
     this.words.textContent = words;
   }

@@ -35,8 +35,7 @@ export class Control {
     return step ? ends[0] + Math.round((value - ends[0]) / step) * step : value;
   }
 
-  /** @param {Mode} mode */
-  set(mode) {
+  set(/** @type {Mode} */ mode) {
     this.mode = mode;
     this.menu.value = mode;
     const ends = () => [this.slider(1, "lowest"), this.slider(2, "highest")].map((end) => make("div", {}, ...end));
@@ -73,24 +72,20 @@ export class Control {
     const { column, numbers } = this;
     const name = `${what} ${column.name}`;
     const [min, max] = column.ends;
-    const bounds = { min, max, step: column.step ?? (max - min) / 400, value: numbers[i] };
+    const bounds = { min, max, step: column.step ?? (max - min) / 400 };
     const range = make("input", { type: "range", ...bounds, "aria-label": name });
     const mode = column.isDate ? "text" : "decimal";
     const text = make("input", { type: "text", "aria-label": `${name}, as text`, inputmode: mode });
-    const respell = () => (text.value = spelled(column, numbers[i]));
-    respell();
-    range.addEventListener("input", () => {
-      numbers[i] = this.snap(Number(range.value));
-      respell();
+    const show = () => ([range.value, text.value] = [String(numbers[i]), spelled(column, numbers[i])]);
+    const take = (/** @type {number} */ value) => {
+      if (!Number.isFinite(value)) return void show();
+      numbers[i] = value;
+      show();
       this.changed();
-    });
-    text.addEventListener("change", () => {
-      const given = parsed(column, text.value);
-      if (!Number.isFinite(given)) return void respell();
-      numbers[i] = given;
-      range.value = String(given);
-      this.changed();
-    });
+    };
+    show();
+    range.addEventListener("input", () => take(this.snap(Number(range.value))));
+    text.addEventListener("change", () => take(parsed(column, text.value)));
     return [range, text];
   }
 
@@ -100,12 +95,9 @@ export class Control {
     const isShort = column.words <= CHIPS;
     const group = make("div", { class: "chips", role: "group", "aria-label": `values of ${column.name}` });
     const shown = () => (isShort ? column.menu : [...words]);
-    const button = (text) => {
-      const pressed = String(words.has(text));
-      return make("button", { "aria-pressed": pressed, text, title: text, onclick: () => toggle(text) });
-    };
-    /** @param {string} word */
-    const toggle = (word) => {
+    const button = (text) =>
+      make("button", { "aria-pressed": String(words.has(text)), text, title: text, onclick: () => toggle(text) });
+    const toggle = (/** @type {string} */ word) => {
       const had = words.delete(word);
       if (column.isGiven) words.clear();
       if (!had) words.add(word);

@@ -5,8 +5,7 @@ import { rowOf } from "./answers.js";
 import { ink, inksByPlace } from "./scatter.js";
 
 export class Flowing {
-  /** @param {Layers} found */
-  constructor({ steps, arrays }) {
+  constructor(/** @type {Layers} */ { steps, arrays }) {
     this.names = steps;
     this.arrays = arrays;
     this.last = steps.length - 1;
@@ -20,11 +19,8 @@ export class Flowing {
   /** Returns the colours of the points by their place in the data, which change with the axes and the colour scheme. */
   inks() {
     const key = `${this.chosen} ${ink("--ink")}`;
-    if (this.coloured.key !== key) {
-      const { below } = this.arrays;
-      const place = (i) => this.chosen.map((feature) => below[i * this.features + feature]);
-      this.coloured = { key, inks: inksByPlace(this.points, place) };
-    }
+    const place = (i) => this.chosen.map((feature) => this.arrays.below[i * this.features + feature]);
+    if (this.coloured.key !== key) this.coloured = { key, inks: inksByPlace(this.points, place) };
     return this.coloured.inks;
   }
 

@@ -1,9 +1,8 @@
 // The page: chooses the view, draws the head, and follows a run whose folder changes.
 
-import { ask, CHANGED, newView, working } from "./answers.js";
-import { byId, empty, failed, loading, make, whole } from "./page.js";
+import { ask, CHANGED, drawNotes, newView, state, working } from "./answers.js";
+import { byId, empty, failed, loading, whole } from "./page.js";
 import { recolour } from "./scatter.js";
-import { drawNotes, state } from "./state.js";
 
 const REFRESH = 5000; // milliseconds
 const main = byId("view");
@@ -34,8 +33,7 @@ async function show() {
   });
 }
 
-/** @param {number} mine */
-async function draw(mine) {
+async function draw(/** @type {number} */ mine) {
   if (!state.run) {
     state.run = await ask("run");
     drawHead();
@@ -48,14 +46,13 @@ async function draw(mine) {
   main.dataset.view = name;
   for (const each of links) each.ariaCurrent = each === link ? "page" : null;
   byId("views").scrollLeft = link.offsetLeft - 40;
-  const content = make("div");
   const query = `template[data-instead="${name}"][data-kinds~="${run.kind}"]`;
   const instead = /** @type {HTMLTemplateElement | null} */ (document.querySelector(query));
-  if (instead) content.append(instead.content.cloneNode(true));
-  const found = instead ? {} : ((await (await import(`./views/${name}.js`)).draw(content, run)) ?? {});
+  const copied = instead?.content.cloneNode(true);
+  const found = copied ? { content: copied } : await (await import(`./views/${name}.js`)).draw(run);
   if (mine !== shown) return void found.leave?.();
   view = found;
-  main.replaceChildren(content);
+  main.replaceChildren(found.content);
 }
 
 async function follow() {

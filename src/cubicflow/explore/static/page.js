@@ -15,8 +15,7 @@ export function make(tag, about = {}, ...children) {
   return element;
 }
 
-/** @param {string} id */
-export function byId(id) {
+export function byId(/** @type {string} */ id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no element ${id}`);
   return found;
@@ -30,22 +29,15 @@ export function copy(id) {
   return { content, ...Object.fromEntries(parts.map((part) => [part.getAttribute("data-part"), part])) };
 }
 
-/** @param {string} text */
-export const quiet = (text) => make("p", { class: "quiet small", text });
+export const quiet = (/** @type {string} */ text) => make("p", { class: "quiet small", text });
 
-export function loading(text = "Working") {
-  return make("p", { class: "loading", role: "status", text: `${text} …` });
-}
+export const loading = (text = "Working") => make("p", { class: "loading", role: "status", text: `${text} …` });
 
-/** @param {unknown} error */
-export function failed(error) {
-  return make("p", { class: "error", role: "alert", text: error instanceof Error ? error.message : String(error) });
-}
+export const failed = (/** @type {unknown} */ error) =>
+  make("p", { class: "error", role: "alert", text: error instanceof Error ? error.message : String(error) });
 
 /** @param {string} title @param {string} text */
-export function empty(title, text) {
-  return make("div", { class: "empty" }, make("h2", { text: title }), make("p", { text }));
-}
+export const empty = (title, text) => make("div", { class: "empty" }, make("h2", { text: title }), make("p", { text }));
 
 /** Makes a card with a heading, and what is beside and below it. @param {string} name @param {...Node} content */
 export function card(name, beside, ...content) {
@@ -73,7 +65,7 @@ export function table(label, names, lines, kind = "") {
 }
 
 /** Writes the choices of the user into the address, so that a reloaded view has them again.
- * @param {string} view @param {string[][]} choices  names and texts */
+ * @param {string} view @param {Record<string, string> | string[][]} choices  names and texts */
 export function remember(view, choices) {
   const text = new URLSearchParams(choices).toString();
   history.replaceState(null, "", `#/${view}${text && `?${text}`}`);
@@ -98,30 +90,24 @@ export function latest(work) {
 
 // --- values as text ---
 
-/** @param {number | null} value */
-export function number(value, digits = 4) {
+export function number(/** @type {number | null} */ value, digits = 4) {
   if (value === null || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
   return Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 10 });
 }
 
-/** @param {number} count */
-export const whole = (count) => count.toLocaleString("en");
+export const whole = (/** @type {number} */ count) => count.toLocaleString("en");
 
-/** @param {number} share */
-export function percent(share) {
+export function percent(/** @type {number} */ share) {
   if (Number.isNaN(share)) return "–";
   const value = 100 * share;
-  if (value >= 99.95) return "100 %";
   if (value < 0.05) return value > 0 ? "<0.1 %" : "0 %";
   return `${value.toFixed(value < 9.95 ? 1 : 0)} %`;
 }
 
 /** Makes a sentence of a message that starts with a small letter and has no full stop. @param {string} text */
-export function sentence(text) {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
-}
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
 
 /** Formats a value of a column as the table writes it. @param {Column} column @param {number} value */
 export function spelled({ isDate, step, decimals }, value) {
@@ -132,6 +118,6 @@ export function spelled({ isDate, step, decimals }, value) {
 
 /** Formats a value of a column for readers. @param {Column} column @param {number} value */
 export function shownValue(column, value) {
-  if (column.isDate) return spelled(column, value);
+  if (column.isDate && Number.isFinite(value)) return spelled(column, value);
   return column.decimals === null ? number(value) : number(Number(value.toFixed(column.decimals)), 12);
 }

@@ -34,8 +34,7 @@ export class Panel {
     scatter.canvas.setAttribute("aria-label", `${y.name} against ${x.name}, ${this.title}`);
   }
 
-  /** @param {Density} found */
-  shade(found) {
+  shade(/** @type {Density} */ found) {
     this.density = found;
     this.parts.about.textContent = found.isExact ? "exact density" : "density and samples";
     this.scatter.repaint();
@@ -66,10 +65,7 @@ export class Panel {
   listen(changed) {
     const { canvas } = this.scatter;
     let start = [0, 0];
-    const at = (event) => {
-      const box = canvas.getBoundingClientRect();
-      return [(event.clientX - box.left) / box.width, (box.bottom - event.clientY) / box.height];
-    };
+    const at = (event) => [event.offsetX / canvas.clientWidth, 1 - event.offsetY / canvas.clientHeight];
     canvas.addEventListener("pointerdown", (event) => {
       start = at(event);
       canvas.setPointerCapture(event.pointerId);

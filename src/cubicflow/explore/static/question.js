@@ -8,8 +8,7 @@ const ENOUGH = 500; // effective size of an answer that is not refined
 const PAUSE = 400; // milliseconds without a change before rows are drawn, or an answer is refined
 const SHOWN = 12; // rows on the page
 
-/** @param {WhatIf} answer */
-export const isRough = ({ effectiveSize }) => effectiveSize !== null && effectiveSize < ENOUGH;
+export const isRough = (/** @type {number | null} */ size) => size !== null && size < ENOUGH;
 
 export class Question {
   /** @param {Control[]} controls
@@ -32,8 +31,7 @@ export class Question {
     return this.controls.flatMap((control) => control.texts().map((text) => [control.column.name, text]));
   }
 
-  /** @param {URLSearchParams} address */
-  read(address) {
+  read(/** @type {URLSearchParams} */ address) {
     for (const control of this.controls) {
       const texts = address.getAll(control.column.name);
       if (texts.length) control.read(texts);
@@ -59,7 +57,7 @@ export class Question {
     const { signal } = this.leaving;
     try {
       const found = await post("what-if", { conditions: this.conditions() });
-      const isLast = !isRough(found) || signal.aborted;
+      const isLast = !isRough(found.effectiveSize) || signal.aborted;
       this.show.answer(found, isLast);
       if (!isLast) this.later("what-if", { refine: true }, (better) => this.show.answer(better, true), "wrong");
     } catch (error) {

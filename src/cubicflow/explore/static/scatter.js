@@ -17,8 +17,7 @@ export function recolour() {
   document.querySelectorAll("canvas").forEach((canvas) => canvas.dispatchEvent(new Event(RECOLOUR)));
 }
 
-/** @param {HTMLCanvasElement} canvas */
-function penOf(canvas) {
+function penOf(/** @type {HTMLCanvasElement} */ canvas) {
   const pen = canvas.getContext("2d");
   if (!pen) throw new Error("the browser cannot draw on a canvas");
   return pen;
@@ -100,15 +99,12 @@ const isInside = (u, v) => u >= 0 && u <= 1 && v >= 0 && v <= 1;
 /** Returns the colours (count, 3) of points by their places: a mixture of four colours, one for each corner.
  * @param {number} count @param {Place} place */
 export function inksByPlace(count, place) {
-  const [leftLow, rightLow, leftHigh, rightHigh] = CORNERS.map(ink);
+  const corners = CORNERS.map(ink);
   const found = new Uint8ClampedArray(3 * count);
   for (let i = 0; i < count; i += 1) {
     const [u, v] = place(i);
-    for (let c = 0; c < 3; c += 1) {
-      const low = leftLow[c] + u * (rightLow[c] - leftLow[c]);
-      const high = leftHigh[c] + u * (rightHigh[c] - leftHigh[c]);
-      found[3 * i + c] = low + v * (high - low);
-    }
+    const shares = [(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v];
+    for (let c = 0; c < 3; c += 1) found[3 * i + c] = shares.reduce((sum, part, k) => sum + part * corners[k][c], 0);
   }
   return found;
 }

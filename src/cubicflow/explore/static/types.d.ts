@@ -101,7 +101,7 @@ interface Score {
 }
 
 interface Layers {
-  kind: "columns" | "flow" | "images" | "context";
+  kind: "columns" | "flow" | "context";
   layers: { name: string; feature: number | null }[];
   steps: string[];
   names: string[];

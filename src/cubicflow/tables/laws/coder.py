@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -107,14 +107,10 @@ class Coder(ABC):
 
     has_knots = True  # whether strata are parts of [0, 1], besides other outcomes
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, cells: Any) -> None:
         self.column = column
+        self.cells: Cells = cells  # the outcomes and the scale of the column
         self._kept: dict[tuple[bytes, ...], SetCells] = {}
-
-    @property
-    @abstractmethod
-    def cells(self) -> Cells:
-        """The outcomes and the scale of the column."""
 
     def of(self, sets: Set, knots: Floats | None = None) -> SetCells:
         """Return the cells of sets. ``knots`` of [0, 1] split intervals. The cells of few sets are kept."""
@@ -162,10 +158,10 @@ class WordCoder(Coder):
     """The coder of a column of words. A set with many words has a cell for each outcome, else one for each word."""
 
     has_knots = False
+    cells: WordCells
 
     def __init__(self, column: Column, cells: WordCells) -> None:
-        super().__init__(column)
-        self._own = cells
+        super().__init__(column, cells)
         order = np.argsort(cells.kinds, kind="stable")
         self._order = order.astype(np.float64)  # the words sorted by outcome
         self._outcomes = np.asarray(cells.kinds, np.int64)[order]
@@ -173,16 +169,11 @@ class WordCoder(Coder):
         self._ends = np.cumsum(self._shares)
         self._known: dict[bytes, Floats] = {}
 
-    @property
-    def cells(self) -> WordCells:
-        return self._own
-
     def _of(self, sets: Set, knots: Floats | None) -> SetCells:  # noqa: ARG002 - words have no knots
         keys = np.column_stack([sets.ends.reshape(len(sets), -1), sets.gap]).view(np.int64)
         _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         found = [self._cells_of(sets.ends[row], self.cells.gaps and bool(sets.gap[row])) for row in first.tolist()]
-        fields = np.full((len(found), max(map(len, found)), 7), FILLER)
-        fields[..., [0, 4]] = 0, -math.inf
+        fields = _no_cells(len(found), max(map(len, found)))
         for row, each in zip(fields, found, strict=True):
             row[: len(each)] = each
         return SetCells(sets, fields[index.ravel()])
@@ -245,15 +236,12 @@ class WordCoder(Coder):
 class NumberCoder(Coder):
     """The coder of a column of numbers. The cells of a set are intervals or points, atoms, and the missing value."""
 
+    cells: NumberCells
+
     def __init__(self, column: Column, cells: NumberCells) -> None:
-        super().__init__(column)
-        self._own = cells
+        super().__init__(column, cells)
         self._atoms = np.asarray(sorted(cells.atoms), np.float64)
         self._outcomes = np.append(1 + np.arange(len(self._atoms)), [cells.gap] * cells.gaps)
-
-    @property
-    def cells(self) -> NumberCells:
-        return self._own
 
     def _of(self, sets: Set, knots: Floats | None) -> SetCells:
         is_point = np.zeros(sets.ends.shape[:2], np.bool_)
@@ -277,13 +265,11 @@ class NumberCoder(Coder):
             found = _cut(found, knots)
         owner, cells = found[:, 0].astype(np.int64), found[:, 1:]
         count = np.bincount(owner, minlength=len(each))
-        table = np.full((len(each), int(count.max(initial=0)), 7), FILLER)
-        table[..., [0, 4]] = 0, -math.inf
+        table = _no_cells(len(each), int(count.max(initial=0)))
         place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
         table[owner, place, 1:4], table[owner, place, 5:] = cells[:, :3], cells[:, 3:]
         table[owner, place, 4] = 0
-        result = np.full((*ends.shape[:2], *table.shape[1:]), FILLER)
-        result[..., [0, 4]] = 0, -math.inf
+        result = _no_cells(*ends.shape[:2], table.shape[1])
         result[chosen] = table[index.ravel()]
         return result.reshape(len(ends), -1, 7)
 
@@ -309,8 +295,7 @@ class NumberCoder(Coder):
         """Return the cells (N, J, 7) of the chosen real numbers among y (N, J); none for a number beyond a limit."""
         if not chosen.any():
             return np.empty((len(y), 0, 7))
-        found = np.full((*y.shape, 7), FILLER)
-        found[..., [0, 4]] = 0, -math.inf
+        found = _no_cells(*y.shape)
         cells = self.cells.encode(y[chosen])
         log_size = np.where(cells[:, 0] == 0, cells[:, 3] - math.log1p(-self.cells.unseen), -math.inf)
         found[chosen] = np.stack(
@@ -392,6 +377,13 @@ class NumberCoder(Coder):
         return _strata(cells.outcome[0], np.where(low <= high, low + half, 1 - high - half), knots)
 
 
+def _no_cells(*shape: int) -> Floats:
+    """Return the seven numbers of cells that no set has."""
+    found = np.full((*shape, 7), FILLER)
+    found[..., [0, 4]] = 0, -math.inf
+    return found
+
+
 def _strata(outcome: Codes, place: Floats, knots: Floats) -> Codes:
     """Return the strata of cells of numbers: the parts between the knots, then the other outcomes."""
     return np.where(outcome == 0, np.searchsorted(knots, place), len(knots) + 1 + np.maximum(outcome, 0))
@@ -416,8 +408,4 @@ def _cut(places: Floats, knots: Floats) -> Floats:
 
 def coder_of(column: Column, cells: Cells) -> Coder:
     """Return the coder of a column with these cells."""
-    if isinstance(cells, WordCells):
-        return WordCoder(column, cells)
-    if isinstance(cells, NumberCells):
-        return NumberCoder(column, cells)
-    raise TypeError(f"no coder for {type(cells).__name__} of column {column.name!r}")
+    return WordCoder(column, cells) if isinstance(cells, WordCells) else NumberCoder(column, cells)  # type: ignore[arg-type] # of numbers

@@ -43,15 +43,19 @@ SAME = 1e-14  # relative difference of places that are equal up to roundings, su
 # --- the forms that the model uses: one number or interval per row and column ---
 
 
-def log_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-    """Return log densities (N, I) on [0, 1] of points, given their cells (N, I, 4) and params (N, I, P)."""
-    _, low, high, _ = cells.unbind(2)
-    return log_slopes(low, high, params, closed=closed)
+def log_densities(cells: Tensor, params: Tensor, *, points: bool, closed: bool, fast: bool) -> Tensor:
+    """Return log densities on [0, 1] of points, or log mean densities of intervals, (N, I).
 
-
-def log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-    """Return the exact log mean densities (N, I) of intervals, given their cells (N, I, 4) and params (N, I, P)."""
+    Args:
+        cells, params: the cells (N, I, 4), and the params (N, I, P) of a spline for each.
+        points: whether the cells are points.
+        fast: whether the densities of intervals may have errors that do not matter in training.
+    """
     _, low, high, log_width = cells.unbind(2)
+    if points:
+        return log_slopes(low, high, params, closed=closed)
+    if fast:
+        return _fast_log_mean_density(low, high, log_width, params, closed=closed)
     # The width follows from the distances. If the interval is too narrow for its distances, the log_size replaces the
     # log width: the density is nearly constant there. The log_size is slightly smaller, by the probability of unseen
     # values.
@@ -60,13 +64,12 @@ def log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor
     return log_mean_density(low, high, log_width, params, closed=closed)
 
 
-def fast_log_mean_densities(cells: Tensor, params: Tensor, *, closed: bool) -> Tensor:
-    """Return :func:`log_mean_densities` up to errors that do not matter in training, by the fast spline kernels.
+def _fast_log_mean_density(low: Tensor, high: Tensor, log_width: Tensor, params: Tensor, *, closed: bool) -> Tensor:
+    """Return :func:`log_mean_density` approximately, by the fast spline kernels.
 
     The mean density of a wide interval follows from the spline's values at both ends, and that of a narrow interval
     from the slopes at two points inside.
     """
-    _, low, high, log_width = cells.unbind(2)
     width = log_width.exp()
     middle = torch.where(low <= high, low + width / 2, 1 - high - width / 2)
     offsets = width[..., None] * constant_tensor([-0.5, -GAUSS, GAUSS, 0.5], width.device, width.dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import ALONE, CELL, Cells, learn_cells
 from cubicflow.tables.laws.coder import coder_of
-from cubicflow.tables.laws.independent import IndependentColumns, Shares
+from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.rules import Rule, find_rules, order_of
 from cubicflow.tables.model.table_model import Encoder
 from cubicflow.tables.schema import Schema
@@ -74,11 +74,6 @@ class CellEncoder(Encoder):
         rules = find_rules(names, y)
         return cls(schema, independent, given, order_of(names, rules), rules)
 
-    @property
-    def shares(self) -> Mapping[str, Shares]:
-        """For each modelled column, the shares of its outcomes among the training rows."""
-        return self.independent.shares
-
     # --- arguments of the model ---
 
     @cached_property
@@ -116,15 +111,14 @@ class CellEncoder(Encoder):
 
     def inputs(self, y: Floats, noise: Floats | None = None) -> Floats:  # noqa: ARG002 - cells need no noise
         """Return the cells (N, 4 D), in the model's order, of plain numbers (N, D)."""
-        pairs = zip(self.order, self.places, strict=True)
-        return np.concatenate([self.cells[name].encode(y[:, place]) for name, place in pairs], axis=1)
+        return self._encoded(self.order, y[:, self.places])
 
     def context_inputs(self, context: Floats | None) -> Floats | None:
         """Return the cells (N, 4 C) of the context's plain numbers (N, C); None without context."""
-        if context is None:
-            return None
-        columns = enumerate(self.schema.context)
-        return np.concatenate([self.cells[column.name].encode(context[:, i]) for i, column in columns], axis=1)
+        return None if context is None else self._encoded([column.name for column in self.schema.context], context)
+
+    def _encoded(self, names: Sequence[str], y: Floats) -> Floats:
+        return np.concatenate([self.cells[name].encode(y[:, i]) for i, name in enumerate(names)], axis=1)
 
     @property
     def has_dependence(self) -> bool:
@@ -132,14 +126,10 @@ class CellEncoder(Encoder):
         return len(self.order) > 1 or bool(self.schema.context)
 
     @cached_property
-    def gaps(self) -> list[int]:
-        """The kind of a missing value in each column, in the model's order; UNSEEN if training rows had none."""
-        return [self.cells[name].gap for name in self.order]
-
-    @cached_property
-    def log_seen(self) -> list[float]:
-        """The log probability of all values that training rows had, for each column in the model's order."""
-        return [math.log1p(-self.cells[name].unseen) for name in self.order]
+    def presence(self) -> list[tuple[int, float]]:
+        """For each column in the model's order, the kind of a missing value, UNSEEN if training rows had none, and the
+        log probability of all values that training rows had."""
+        return [(cells.gap, math.log1p(-cells.unseen)) for cells in (self.cells[name] for name in self.order)]
 
     def log_ruled(self, log_p: Floats, y: Floats) -> Floats:
         """Return the log probabilities of cells (N, D), in the model's order, after applying the rules.
@@ -151,12 +141,11 @@ class CellEncoder(Encoder):
         result = log_p.copy()
         for i, rule in self._rules.items():
             if self.cells[rule.dependent].only_masses(rule.values):
-                determinant, dependent = (y[:, self._place(name)] for name in (rule.determinant, rule.dependent))
+                determinant, dependent = (
+                    y[:, self.places[self.order.index(name)]] for name in (rule.determinant, rule.dependent)
+                )
                 result[:, i] = rule.log_conditional(log_p[:, i], determinant, dependent)
         return result
-
-    def _place(self, name: str) -> int:
-        return self.places[self.order.index(name)]
 
     # --- cells to plain numbers ---
 

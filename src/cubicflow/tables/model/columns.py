@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from cubicflow.nets.rng import seeded
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.laws.cells import CELL, Cells, NumberCells
+from cubicflow.tables.laws.cells import CELL, NumberCells
 from cubicflow.tables.model.cell_encoder import CellEncoder
+from cubicflow.tables.model.cores import GROUP
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.rules import described_rules
 from cubicflow.tables.model.table_model import Scored, TableModel, checked_scores
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:
@@ -43,20 +44,9 @@ class ModelOfColumns(TableModel):
 
     def __init__(self, encoder: CellEncoder, network: ColumnsModel) -> None:
         super().__init__(encoder, network)
+        self.order, self.cells, self.notes = encoder.order, encoder.cells, described_rules(encoder.rules)
         if any(getattr(network, name, None) != value for name, value in encoder.model_arguments.items()):
             raise TableError("the model does not match the columns of the table; restore the file, or fit again")
-
-    @property
-    def order(self) -> list[str]:
-        return self.encoder.order
-
-    @property
-    def cells(self) -> Mapping[str, Cells]:
-        return self.encoder.cells
-
-    @property
-    def notes(self) -> list[str]:
-        return described_rules(self.encoder.rules)
 
     def laws(self) -> ModelOfColumns:
         return self
@@ -125,11 +115,9 @@ class ModelOfColumns(TableModel):
             kinds = cells.reshape(len(cells), -1, CELL)[:, :, 0]
             given = None if numbers.context is None else encoder.context_inputs(numbers.context[rows])
             x, context = _to_device(network, cells), None if given is None else _to_device(network, given)
-            found = network.conditionals(x, context)
-            if observed_only:
-                found = found - network.log_presence(x, encoder.gaps, encoder.log_seen, context)
+            found = network.conditionals(x, context, encoder.presence if observed_only else None)
             ruled = encoder.log_ruled(found.double().cpu().numpy(), numbers.y[rows])
-            is_gap = (kinds == encoder.gaps) & (kinds >= 0)
+            is_gap = (kinds == [gap for gap, _ in encoder.presence]) & (kinds >= 0)
             terms[rows] = np.where(is_gap, 0, ruled) if observed_only else ruled
             baseline[rows] = encoder.independent.log_p(cells.reshape(len(cells), -1, CELL))
             unseen[rows] = kinds < 0
@@ -146,9 +134,10 @@ def suited_columns_model(encoder: CellEncoder, y: Floats, seed: int, settings: M
     The user's ``settings`` override the defaults for this number of rows.
     """
     columns: dict[str, Any] = {**encoder.model_arguments, "strangers": encoder.strangers(y)}
+    columns["grouped"] = len(encoder.order) > GROUP
     with seeded(seed):
         model = ColumnsModel(**{**columns, **suited_columns(len(y)), **settings})
-    model.start_from([torch.tensor(encoder.shares[name]) for name in encoder.order])
+    model.start_from([torch.tensor(encoder.independent.shares[name]) for name in encoder.order])
     return model
 
 

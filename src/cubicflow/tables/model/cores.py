@@ -96,19 +96,32 @@ class _Keys(Memory):
 class ColumnNetworks(nn.Module):
     """A residual network for each column, all of one size, on the tokens before the column.
 
+    If ``grouped`` is true, each group of columns has its own weights of the first layers, for the tokens that it sees.
+    Otherwise one tensor has the weights for all tokens and columns, of which about half is never used.
+
     >>> core = ColumnNetworks(0, 3, 8, 16, num_blocks=1)
     >>> core(torch.randn(5, 2, 8)).shape
     torch.Size([5, 3, 16])
     """
 
     def __init__(
-        self, num_context: int, columns: int, token_width: int, width: int, *, num_blocks: int = 2, dropout: float = 0.0
+        self,
+        num_context: int,
+        columns: int,
+        token_width: int,
+        width: int,
+        *,
+        num_blocks: int = 2,
+        dropout: float = 0.0,
+        grouped: bool = False,
     ) -> None:
         super().__init__()
         self.num_context, self.columns, self.dropout, self.num_blocks = num_context, columns, dropout, num_blocks
         tokens = num_context + columns - 1
         seen = torch.tensor([float(max(num_context + i, 1)) for i in range(columns)])
-        self.first = nn.Parameter(torch.randn(tokens, token_width, columns, width) / seen[:, None].sqrt())
+        first = torch.randn(tokens, token_width, columns, width).div_(seen[:, None].sqrt())
+        groups = (weight.clone() for weight in self._of_groups(first))
+        self.first: nn.Parameter | nn.ParameterList = nn.ParameterList(groups) if grouped else nn.Parameter(first)
         self.shift = nn.Parameter(torch.zeros(columns, width))
         self.inward = nn.Parameter(torch.randn(num_blocks, columns, width, width) / math.sqrt(width))
         self.outward = nn.Parameter(0.02 * torch.randn(num_blocks, columns, width, width))
@@ -118,13 +131,17 @@ class ColumnNetworks(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the hidden states (N, D, H) of all columns, given the tokens (N, C + D - 1, E)."""
         place = torch.arange(self.columns, device=tokens.device) + self.num_context
-        weights = self.first.split(GROUP, dim=2) if self.columns > GROUP else [self.first]
         groups: list[Tensor] = []
-        for own, weight in zip(place.split(GROUP), weights, strict=True):
-            count = len(own) - 1 + self.num_context + len(groups) * GROUP  # tokens before the last column of the group
-            mask = torch.arange(count, device=tokens.device)[:, None] < own
-            weight = (weight if count == len(weight) else weight[:count]) * mask[:, None, :, None]
-            groups.append(tokens[:, :count].flatten(1) @ weight.flatten(0, 1).flatten(1))  # (N, columns H)
+        for own, weight in zip(place.split(GROUP), self._weights(), strict=True):
+            # Every column of a group sees the tokens before the group; only the group's own tokens need a mask.
+            count, seen = len(weight), self.num_context + len(groups) * GROUP if groups else 0
+            mask = torch.arange(seen, count, device=tokens.device)[:, None] < own
+            before, inside = weight.split([seen, count - seen]) if seen else (None, weight)
+            masked = (inside * mask[:, None, :, None]).flatten(0, 1).flatten(1)
+            x = tokens[:, seen:count].flatten(1) @ masked  # (N, columns H)
+            if before is not None:
+                x = x + tokens[:, :seen].flatten(1) @ before.flatten(0, 1).flatten(1)
+            groups.append(x)
         x = groups[0] if len(groups) == 1 else torch.cat(groups, dim=1)
         x = x.unflatten(1, (self.columns, -1)).transpose(0, 1) + self.shift[:, None]  # (D, N, H)
         return self._blocks(x, slice(None)).transpose(0, 1)
@@ -137,8 +154,17 @@ class ColumnNetworks(nn.Module):
         """Return the hidden state (N, H) of column i, given the tokens (N, C + i, E) before it."""
         x = self.shift[i].expand(tokens.shape[0], -1)
         if tokens.shape[1]:
-            x = x + tokens.flatten(1) @ self.first[: tokens.shape[1], :, i].flatten(0, 1)
+            weight = self._weights()[i // GROUP]
+            x = x + tokens.flatten(1) @ weight[: tokens.shape[1], :, i % GROUP].flatten(0, 1)
         return self._blocks(x[None], slice(i, i + 1))[0]
+
+    def _weights(self) -> list[Tensor]:
+        """Return the weights (tokens, E, columns, H) of the first layers of each group, for the tokens that it sees."""
+        return self._of_groups(self.first) if isinstance(self.first, Tensor) else list(self.first)
+
+    def _of_groups(self, first: Tensor) -> list[Tensor]:
+        parts = first.split(GROUP, dim=2)
+        return [part[: self.num_context + i * GROUP + part.shape[2] - 1] for i, part in enumerate(parts)]
 
     def _blocks(self, x: Tensor, columns: slice) -> Tensor:
         """Return the residual blocks' output for these columns: (D, N, H) -> (D, N, H)."""

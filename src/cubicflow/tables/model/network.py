@@ -40,13 +40,7 @@ from cubicflow.flows import register
 from cubicflow.nets.rng import current_generator
 from cubicflow.nets.tracing import constant_tensor
 from cubicflow.tables.laws.cells import ALONE, CELL, INTERVAL, POINT, UNSEEN
-from cubicflow.tables.laws.masses import (
-    fast_log_mean_densities,
-    log_densities,
-    log_mean_densities,
-    middle_of,
-    place_of,
-)
+from cubicflow.tables.laws.masses import log_densities, middle_of, place_of
 from cubicflow.tables.model.cores import AttentionCore, ColumnNetworks, Memory
 
 NEAREST = 1e-6  # smallest distance from 0 and from 1 at which the normal quantile of a place is taken
@@ -74,6 +68,7 @@ class ColumnsModel(nn.Module):
         octaves: the number of waves, starting with half a period over [0, 1], that embed the place of a number. With
             fewer waves, later columns depend on the number more smoothly.
         cell_dropout: the probability in training that later columns do not see a cell.
+        grouped: whether the core ``"mlp"`` has weights of its own for every 32 columns, which takes half the memory.
 
     >>> model = ColumnsModel([3, 1], [0, 1], hidden_features=16, num_heads=2)
     >>> word, step = torch.tensor([[1.0, 0.25, 0.25, 0.0]]), torch.tensor([[0.0, 0.5, 0.25, math.log(0.25)]])
@@ -100,6 +95,7 @@ class ColumnsModel(nn.Module):
         octaves: int = 7,
         dropout: float = 0.0,
         cell_dropout: float = 0.0,
+        grouped: bool = False,
     ) -> None:
         super().__init__()
         self.outcomes, self.shapes = list(outcomes), list(shapes)
@@ -124,7 +120,7 @@ class ColumnsModel(nn.Module):
         self.dropout, self.cell_dropout = dropout, cell_dropout
         self.shape, self.context_features = (CELL * len(self.outcomes),), CELL * len(self.context_outcomes)
         self._num_context = len(self.context_outcomes)
-        self.core, self.token_features = core, token_features
+        self.core, self.token_features, self.grouped = core, token_features, grouped
         sizes: dict[str, Any] = {"num_blocks": num_blocks, "dropout": dropout}
         counts, tokens = (self._num_context, len(self.outcomes)), len(every[0])
         if core not in CORES:
@@ -134,7 +130,7 @@ class ColumnsModel(nn.Module):
             token_features = hidden_features
             self.network = AttentionCore(*counts, hidden_features, num_heads=num_heads, **sizes)
         else:
-            self.network = ColumnNetworks(*counts, token_features, hidden_features, **sizes)
+            self.network = ColumnNetworks(*counts, token_features, hidden_features, **sizes, grouped=grouped)
         # One embedding for the outcomes of all columns. The outcomes of each column are followed by one for UNSEEN.
         self._firsts = [before + i for i, before in enumerate(accumulate(every[0][:-1], initial=0))]
         self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
@@ -172,8 +168,9 @@ class ColumnsModel(nn.Module):
         columns = config_of(self, "outcomes", "shapes", "context_outcomes", "context_shapes", "strangers")
         names = ("core", "hidden_features", "token_features", "num_blocks", "num_heads", "num_bins", "octaves")
         sizes = config_of(self, *names, "dropout", "cell_dropout")
-        closed = {name: value for name in ("circles", "context_circles") if (value := getattr(self, name))}
-        return {**columns, **closed, **sizes}
+        optional = ("circles", "context_circles", "grouped")
+        given = {name: value for name in optional if (value := getattr(self, name))}
+        return {**columns, **given, **sizes}
 
     @torch.no_grad()
     def start_from(self, frequencies: Sequence[Tensor]) -> None:
@@ -190,53 +187,38 @@ class ColumnsModel(nn.Module):
 
     forward = log_prob
 
-    def conditionals(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return log p of every cell given the cells before it, (N, D), in x's dtype."""
+    def conditionals(
+        self, x: Tensor, context: Tensor | None = None, presence: Sequence[tuple[int, float]] | None = None
+    ) -> Tensor:
+        """Return log p of every cell given the cells before it, (N, D), in x's dtype.
+
+        With ``presence``, log p of a cell is also given its state, missing or present. ``presence`` has for each column
+        the kind of a missing value, or -1 if it has none, and the log probability of all values that training rows had.
+        Values that no training row had are present.
+        """
         cells = self._cells(x, context)
         hidden = self._hidden(cells)
         own = cells[:, self._num_context :]
         kind = own[:, :, 0].long()
-        columns = [self._log_outcome(i, hidden[:, i], kind) for i in range(len(self.outcomes))]
+        columns = []
+        for i, outcomes in enumerate(self.outcomes):
+            columns.append(hidden.new_zeros(hidden.shape[0]))
+            if outcomes > 1:
+                log_p = F.log_softmax(self._logits(i, hidden[:, i], kind), dim=1)
+                columns[i] = torch.where(kind[:, i] < 0, 0, log_p.gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0])
+                if presence is not None and presence[i][0] >= 0:
+                    gap, log_seen = presence[i]
+                    log_gap = log_p[:, gap] + log_seen
+                    log_present = torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))
+                    columns[i] = columns[i] - torch.where(kind[:, i] == gap, log_gap, log_present)
         result = torch.stack(columns, dim=1).to(x.dtype) + own[:, :, 3]
         for (shape, closed), group in self._groups.items():
             params = torch.stack([self.splines[i](hidden[:, i]) for i in group], dim=1).to(x.dtype)
             index = constant_tensor(group, x.device)
-            found = self._log_density(own.index_select(1, index), params, shape, closed=closed)
+            how: dict[str, bool] = {"points": shape == POINT, "closed": closed, "fast": self.training}
+            found = log_densities(own.index_select(1, index), params, **how)
             result = result.index_add(1, index, torch.where(kind.index_select(1, index) == 0, found, 0))
         return result
-
-    def log_presence(
-        self, x: Tensor, gaps: Sequence[int], log_seen: Sequence[float], context: Tensor | None = None
-    ) -> Tensor:
-        """Return, for each cell, the log probability of its state in x, missing or present: (N, D).
-
-        Args:
-            gaps: the kind of a missing value in each column, or -1 for a column without missing values, whose log
-                probability is 0.
-            log_seen: for each column, the log probability of all values that training rows had. Values that no
-                training row had are present.
-        """
-        cells = self._cells(x, context)
-        hidden = self._hidden(cells)
-        columns = []
-        for i, gap in enumerate(gaps):
-            if gap < 0:
-                columns.append(x.new_zeros(x.shape[0]))
-                continue
-            kind = cells[:, self._num_context :, 0].long()
-            log_gap = F.log_softmax(self._logits(i, hidden[:, i], kind).to(x.dtype), dim=1)[:, gap] + log_seen[i]
-            is_gap = cells[:, self._num_context + i, 0] == gap
-            columns.append(torch.where(is_gap, log_gap, torch.log(-torch.expm1(log_gap.clamp(max=-1e-12)))))
-        return torch.stack(columns, dim=1)
-
-    def _log_outcome(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
-        """Return the log probability (N,) of column i's outcomes, given hidden states (N, H) and kinds (N, i + 1 or
-        more).
-        """
-        if self.outcomes[i] == 1:
-            return hidden.new_zeros(hidden.shape[0])
-        found = F.log_softmax(self._logits(i, hidden, kind), dim=1).gather(1, kind[:, i : i + 1].clamp(min=0))[:, 0]
-        return torch.where(kind[:, i] < 0, 0, found)
 
     def _logits(self, i: int, hidden: Tensor, kind: Tensor) -> Tensor:
         """Return the logits (N, outcomes) of column i, given hidden states (N, H) and earlier kinds (N, i or more)."""
@@ -247,14 +229,6 @@ class ColumnsModel(nn.Module):
             ones, others = (constant_tensor(part, logits.device) for part in pairs)
             logits = logits + table.index_put((ones, others), logits.new_full((), -STRANGER_PENALTY))[kind[:, first]]
         return logits
-
-    def _log_density(self, cells: Tensor, params: Tensor, shape: int, *, closed: bool) -> Tensor:
-        """Return log densities of points, or log mean densities of intervals, (N, I), given cells (N, I, 4) and params
-        (N, I, P).
-        """
-        if shape == POINT:
-            return log_densities(cells, params, closed=closed)
-        return (fast_log_mean_densities if self.training else log_mean_densities)(cells, params, closed=closed)
 
     # --- one column at a time ---
 

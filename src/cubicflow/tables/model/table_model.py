@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.laws.cells import Cells
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:
@@ -77,25 +77,10 @@ class TableModel(ABC):
 
     def __init__(self, encoder: Any, network: Any) -> None:
         self.encoder, self.network = encoder, network
-
-    @property
-    def schema(self) -> Schema:
-        return self.encoder.schema
-
-    @property
-    def order(self) -> list[str]:
-        """The names of the modelled columns, in the model's order."""
-        return [column.name for column in self.schema.model]
-
-    @property
-    def cells(self) -> Mapping[str, Cells]:
-        """The cells of each column by its name; empty for a flow."""
-        return {}
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know about the model before it is trained."""
-        return []
+        self.schema: Schema = encoder.schema
+        self.order = [column.name for column in encoder.columns]  # of the modelled columns, in the model's order
+        self.cells: Mapping[str, Cells] = {}  # of each column by its name; empty for a flow
+        self.notes: list[str] = []  # what the user should know about the model before it is trained
 
     def laws(self) -> ModelOfColumns:
         """Return the model, if it has the distribution of each column given earlier columns, else raise TableError."""

@@ -22,7 +22,7 @@ from cubicflow.tables.laws.law import Law
 from cubicflow.tables.query.answer import Means
 from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
 from cubicflow.tables.query.question import Question
-from cubicflow.tables.query.strategies import Begun, DrawParticles, Enumerate, ask, probability_of, rejected
+from cubicflow.tables.query.strategies import Begun, draw_particles, paths, probability_of, rejected
 from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.table_error import TableError
 
@@ -82,13 +82,16 @@ def marginals(
         TableError: the conditions are impossible, or too rare to refine.
     """
     generator, walk = torch.Generator().manual_seed(seed), question.walk
-    axes, paths = [axes[place] for place in walk.places], Enumerate(MOST_PATHS)  # in the model's order
-    begun = paths.begin(question, len(axes), ENOUGH, generator)
+    axes = [axes[place] for place in walk.places]  # in the model's order
+    begun = paths(question, len(axes), MOST_PATHS)
     probability = 1.0, 0.0
     if begun is None and not walk.sets:
         found = _of_pool(question, axes, pool)
     else:
-        begun = begun or ask(question, [paths, DrawParticles(between) if refine else pool], 0, ENOUGH, generator)
+        begun = begun or paths(question, walk.last + 1, MOST_PATHS)
+        if begun is None and refine:
+            begun = draw_particles(question, walk.last + 1, ENOUGH, generator, between)
+        begun = begun or pool.begin(question, ENOUGH, generator)
         if begun.log_probability == -math.inf:
             raise question.impossible()
         found = [counted(axes[i], *begun.column(i), begun.exact_error) for i in range(begun.stop)]
@@ -102,7 +105,7 @@ def marginals_of_rows(y: Floats, meets: NDArray[np.bool_], axes: Sequence[Axis])
     if there are none."""
     if not meets.any():
         raise TableError(f"none of {len(y):,} drawn rows meets these conditions; widen the conditions")
-    rows = rejected(y, {}, meets)
+    rows = rejected(y, meets)
     found = [counted(axis, *rows.column(i)) for i, axis in enumerate(axes)]
     share = math.exp(rows.log_probability)
     return Marginals(found, share, share * rows.relative_error)
@@ -184,8 +187,5 @@ def _of_pool(question: Question, axes: Sequence[Axis], pool: Pool) -> list[Margi
 
 def _kept(question: Question, pool: Pool) -> Begun:
     """Return rows that keep the constraints of a question without conditions."""
-    walk = question.walk
-    if (exact := Enumerate(MOST_PATHS).paths(question, walk.last + 1)) is not None:
-        return exact
     y = pool.y[:FIRST_ROWS]
-    return rejected(y, {}, walk.keeps(y))
+    return paths(question, question.walk.last + 1, MOST_PATHS) or rejected(y, question.walk.keeps(y))

@@ -20,7 +20,7 @@ from cubicflow.tables.kinds.column import Bounds, Column
 from cubicflow.tables.query.conditions import Condition, column_of, texts_of
 from cubicflow.tables.query.constraints import number_of
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.sets import Set
+from cubicflow.tables.schema.sets import Flags, Set
 from cubicflow.tables.table_error import TableError, listed
 
 Interval = tuple[float, float]
@@ -74,7 +74,7 @@ def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
         return Set.everything(gap=False)
     try:
         if column.is_list:
-            return Set.between(*_levels(condition, column))
+            return Set.codes(_meeting(condition, column))
         return Set.between(*_possible(_intervals(condition, column), column))
     except TableError as error:
         raise error.about(f"condition {condition.text!r}") from None
@@ -82,10 +82,13 @@ def set_of(condition: Condition, column: Column, *, gaps: bool) -> Set:
 
 def check_constant(condition: Condition, column: Column) -> None:
     """Raise TableError if the value of a constant column does not meet a condition, or cannot be compared with it."""
-    try:
-        meets = _constant_meets(condition, column)
-    except TableError as error:
-        raise error.about(f"condition {condition.text!r}") from None
+    if condition.relation in ("missing", "present"):
+        meets = condition.relation == "present"
+    else:
+        try:
+            (meets,) = _meeting(condition, column)
+        except TableError as error:
+            raise error.about(f"condition {condition.text!r}") from None
     if not meets:
         value = shown(column.decode(np.zeros(1)))[0]
         raise TableError(
@@ -93,54 +96,30 @@ def check_constant(condition: Condition, column: Column) -> None:
         )
 
 
-def _constant_meets(condition: Condition, column: Column) -> bool:
-    if condition.relation in ("missing", "present"):
-        return condition.relation == "present"
-    if condition.relation in ("=", "in", "!=", "not in"):
-        same = any(_is_constant(column, value) for value in condition.values)
-        return same == (condition.relation in ("=", "in"))
+def _meeting(condition: Condition, column: Column) -> Flags:
+    """Return which values of a list meet a condition; a constant column is a list of one value."""
+    values = column.decode(np.arange(len(column.levels) if column.is_list else 1.0))
+    if condition.relation in ("=", "!=", "in", "not in"):
+        among = np.isin(np.arange(len(values)), [_code(column, value) for value in condition.values])
+        return among if condition.relation in ("=", "in") else ~among
     if not is_number(column.arrow_type) and not is_date(column.arrow_type):
         raise TableError(f"column {column.name!r} holds words, which have no order; compare with =, != or in")
     first, last = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
-    return bool(first <= number_of(column, column.decode(np.zeros(1)))[0] <= last)
+    numbers = number_of(column, values)
+    return (first <= numbers) & (numbers <= last)
 
 
-def _is_constant(column: Column, value: object) -> bool:
-    try:
-        column.encode(pa.array([_text(value, column)]))
-    except TableError:
-        return False
-    return True
-
-
-def _levels(condition: Condition, column: Column) -> tuple[Interval, ...]:
-    if condition.relation in ("=", "!=", "in", "not in"):
-        codes = sorted({_code(column, value) for value in condition.values})
-        if condition.relation in ("=", "in"):
-            return tuple((code, code) for code in codes)
-        return tuple(each for each in _others(codes, whole=True) if each[0] < len(column.levels) and each[1] >= 0)
-    if not is_number(column.arrow_type):
-        raise TableError(f"column {column.name!r} holds words, which have no order; compare with =, != or in")
-    low, high = _ends(condition, [_number(value, column) for value in condition.values], whole=False)
-    return tuple((float(i), float(i)) for i, level in enumerate(column.levels) if low <= float(level) <= high)
-
-
-def _others(points: Sequence[float], *, whole: bool) -> tuple[Interval, ...]:
-    """Return the intervals between sorted numbers. ``whole`` allows whole numbers only."""
-    ends = [-math.inf, *points, math.inf]
-    between = ((_after(low, whole), _before(high, whole)) for low, high in pairwise(ends))
-    return tuple((first, last) for first, last in between if first <= last)
-
-
-def _code(column: Column, value: object) -> int:
-    code = column.encode_any(pa.array([_text(value)]))[0]
-    if math.isfinite(code):
-        return int(code)
-    near = difflib.get_close_matches(_text(value), column.labels, n=1)
-    hint = f"did you mean {near[0]!r}? It has" if near else "it has"
-    raise TableError(
-        f"column {column.name!r} never holds {_text(value)!r}; {hint} {listed(shown(column.values(column.levels)), 20)}"
-    )
+def _code(column: Column, value: object) -> float:
+    """Return the place of a value in a list; inf for a value that a constant column does not hold."""
+    text = _text(value, column)
+    code = float(column.encode_any(pa.array([text]))[0])
+    if column.is_list and not math.isfinite(code):
+        near = difflib.get_close_matches(text, column.labels, n=1)
+        hint = f"did you mean {near[0]!r}? It has" if near else "it has"
+        raise TableError(
+            f"column {column.name!r} never holds {text!r}; {hint} {listed(shown(column.values(column.levels)), 20)}"
+        )
+    return code
 
 
 def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
@@ -149,11 +128,13 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
     if condition.relation in ("=", "in", "!=", "not in"):
         for number, value in zip(numbers, condition.values, strict=True):
             if whole and number is not None and number != math.floor(number):
-                raise TableError(f"column {column.name!r} holds {column.expected_values}, not {_text(value)}")
+                raise TableError(f"column {column.name!r} holds {column.expected_values}, not {_text(value, column)}")
         points = sorted({number for number in numbers if number is not None})
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)
-        return _others(points, whole=whole)
+        ends = [-math.inf, *points, math.inf]
+        between = ((_next(low, math.inf, whole), _next(high, -math.inf, whole)) for low, high in pairwise(ends))
+        return tuple((first, last) for first, last in between if first <= last)
     if column.turn is not None:
         return _on_circle(condition, column, column.turn, whole=whole)
     return (_ends(condition, numbers, whole=whole),)
@@ -221,20 +202,18 @@ def _ends(condition: Condition, numbers: Sequence[float | None], *, whole: bool)
     if condition.relation == "range":
         low, high = numbers
         if low is not None and high is not None and low > high:
-            raise TableError(
-                f"the range ends at {_text(condition.values[1])}, before it begins; write the lower end first"
-            )
+            raise TableError(f"the range ends at {condition.values[1]}, before it begins; write the lower end first")
         first = first if low is None else math.ceil(low) if whole else low
         last = last if high is None else math.floor(high) if whole else high
     else:
         number = float(numbers[0])  # type: ignore[arg-type] # a comparison has a value
         match condition.relation:
             case "<":
-                last = math.ceil(number) - 1 if whole else _before(number, whole)
+                last = math.ceil(number) - 1 if whole else _next(number, -math.inf, whole)
             case "<=":
                 last = math.floor(number) if whole else number
             case ">":
-                first = math.floor(number) + 1 if whole else _after(number, whole)
+                first = math.floor(number) + 1 if whole else _next(number, math.inf, whole)
             case _:
                 first = math.ceil(number) if whole else number
     if first > last:
@@ -242,12 +221,11 @@ def _ends(condition: Condition, numbers: Sequence[float | None], *, whole: bool)
     return first, last
 
 
-def _before(number: float, whole: bool) -> float:
-    return number if math.isinf(number) else number - 1 if whole else math.nextafter(number, -math.inf)
-
-
-def _after(number: float, whole: bool) -> float:
-    return number if math.isinf(number) else number + 1 if whole else math.nextafter(number, math.inf)
+def _next(number: float, towards: float, whole: bool) -> float:
+    """Return the next whole number or float64 in a direction."""
+    if math.isinf(number):
+        return number
+    return number + math.copysign(1, towards) if whole else math.nextafter(number, towards)
 
 
 def _number(value: object, column: Column, *, wrapped: bool = True) -> float | None:
@@ -272,21 +250,19 @@ def _number(value: object, column: Column, *, wrapped: bool = True) -> float | N
 
 
 def _read(text: str, column: Column, *, wrapped: bool) -> float:
-    if column.is_list:
-        return float(text)
-    if column.role == "constant":
-        return float(number_of(column, pa.array([text]))[0])
+    array = pa.array([text])
+    if column.is_list or column.role == "constant":
+        return float(number_of(column, array)[0])
     # a context column without a map has no limits, and accepts values between the steps
-    unlimited, array = replace(column, role="context", map=None), pa.array([text])
+    unlimited = replace(column, role="context", map=None)
     if unlimited.is_circle and not wrapped:
         return float(unlimited.unwrapped(unlimited.read(array))[0])
     return float(unlimited.encode(array)[0])
 
 
-def _text(value: object, column: Column | None = None) -> str:
+def _text(value: object, column: Column) -> str:
     """Return a value as text, written as in a table."""
-    if isinstance(value, datetime) and value.time() == time() and (column is None or column.type == "date32[day]"):
-        return value.date().isoformat()
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
+        is_day = value.time() == time() and not column.type.startswith("timestamp")
+        return value.date().isoformat() if is_day else value.isoformat(sep=" ")
     return value.isoformat() if isinstance(value, date) else str(value)

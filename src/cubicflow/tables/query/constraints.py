@@ -16,25 +16,26 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from cubicflow.arguments import unknown_name
+from cubicflow.saved import SavedValueError, from_json
 from cubicflow.tables.arrow_types import Floats, amounts, is_date, is_number, shown
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.sets import Flags
 from cubicflow.tables.schema.usable_rows import Missing, pieces
 from cubicflow.tables.table_error import TableError
 
-Flags = NDArray[np.bool_]
-RELATION = re.compile(r"<=|>=|==|=|<|>")
-NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
+BETWEEN = re.compile(r"(?P<relation><=|>=|==|=|<|>)|[+-]")  # what may stand between two terms
+NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+"
 FIXED = re.compile(r"fixed\s*\((.*)\)\s*", re.DOTALL)
 CLOSE = 1e-9  # relative tolerance of a sum of real numbers
 WHOLE = 1e-6  # absolute tolerance of a sum of whole numbers
@@ -179,39 +180,32 @@ def _linear(text: str, schema: Schema) -> LinearConstraint:
 
 def _sides(text: str, schema: Schema) -> tuple[list[list[tuple[str | float, int]]], str]:
     """Return the terms on both sides of the relation, and the relation. A term is a column or a number with a sign."""
-    names = sorted((column.name for column in schema.columns), key=len, reverse=True)
+    names = [column.name for column in schema.columns]
+    longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    term = re.compile(rf"(?P<name>{longest_first})(?=[ \t<>=+-]|$)|(?P<number>{NUMBER})|[+-]")
     sides: list[list[tuple[str | float, int]]] = [[]]
-    relation, place, sign, wants_term = "", 0, 1, True
-    while place < len(text):
-        if text[place].isspace():
-            place += 1
-        elif wants_term and text[place] in "+-" and not any(text.startswith(name, place) for name in names):
-            sign, place = (sign if text[place] == "+" else -sign), place + 1
-        elif wants_term:
-            name = next((n for n in names if text.startswith(n, place) and _ends(text, place + len(n))), None)
-            number = NUMBER.match(text, place)
-            if name is None and number is None:
-                word = re.split(r"[\s<>=+]", text[place:], maxsplit=1)[0] or text[place:]
-                raise TableError(unknown_name("the table", "column", word, [column.name for column in schema.columns]))
-            sides[-1].append((name, sign) if name is not None else (float(number[0]), sign))  # type: ignore[index]
-            place += len(name) if name is not None else len(number[0])  # type: ignore[index]
-            sign, wants_term = 1, False
-        elif text[place] in "+-":
-            sign, place, wants_term = (1 if text[place] == "+" else -1), place + 1, True
-        elif (found := RELATION.match(text, place)) is not None and not relation:
-            relation, place, wants_term = "=" if found[0] == "==" else found[0], found.end(), True
+    relation, sign, wants_term, rest = "", 1, True, text
+    while rest := rest.lstrip():
+        found = (term if wants_term else BETWEEN).match(rest)
+        if found is None and wants_term:
+            word = re.split(r"[\s<>=+]", rest, maxsplit=1)[0] or rest
+            raise TableError(unknown_name("the table", "column", word, names))
+        if found is None or (relation and found.lastgroup == "relation"):
+            raise TableError(f"the text is invalid from {rest[:20]!r} on; write for example a + b = c")
+        rest = rest[found.end() :]
+        if found.lastgroup == "relation":
+            relation, wants_term = "=" if found[0] == "==" else found[0], True
             sides.append([])
+        elif found.lastgroup is None:
+            sign, wants_term = (-sign if found[0] == "-" else sign), True
         else:
-            raise TableError(f"the text is invalid from {text[place:][:20]!r} on; write for example a + b = c")
-    if not relation or wants_term or not sides[0] or not sides[-1]:
+            sides[-1].append((found[0] if found.lastgroup == "name" else float(found[0]), sign))
+            sign, wants_term = 1, False
+    if not relation or wants_term:
         raise TableError(
             "the text is not a comparison; write for example start <= end, a + b = c or fixed(town, county)"
         )
     return sides, relation
-
-
-def _ends(text: str, place: int) -> bool:
-    return place == len(text) or text[place] in " \t<>=+-"
 
 
 def _known(name: str, schema: Schema) -> Column:
@@ -246,62 +240,57 @@ def learn_constraints(
     found: list[Constraint] = [read_constraint(text, schema) for text in texts]
     if not found:
         return ()
-    names = list(dict.fromkeys(name for each in found for name in each.names))
-    broken, rows_read = [0] * len(found), 0
-    first: list[tuple[int, str] | None] = [None] * len(found)
-    seen: list[set[tuple[str, ...]]] = [set() for _ in found]
+    names = {name for each in found for name in each.names}
+    rows_read, broken = 0, Counter[int]()
+    first: dict[int, str] = {}  # the first row that breaks a constraint
+    seen = [set[tuple[str, ...]]() for _ in found]
     for piece in pieces(table, schema.check(table), missing):
         rows = {name: piece.batch.column(name) for name in names}
         rows_read += len(piece.batch)
         for i, each in enumerate(found):
             if isinstance(each, FixedCombination):
                 seen[i].update(pair for pair in combinations_of(each.names, rows, schema) if None not in pair)
-                continue
-            wrong = np.flatnonzero(each.broken(rows, schema))
-            broken[i] += len(wrong)
-            if len(wrong) and first[i] is None:
-                row = int(wrong[0])
-                first[i] = int(piece.numbers[row]) + 1, example(each, rows, row)
-    for each, count, where in zip(found, broken, first, strict=True):
-        if where is not None:
-            raise TableError(
-                f"constraint {each.text!r}: {count:,} of {rows_read:,} rows break it, the first is row {where[0]:,} "
-                f"({where[1]}); correct those rows, or leave the constraint out"
-            )
-    learned = [
+            elif len(wrong := np.flatnonzero(each.broken(rows, schema))):
+                broken[i] += len(wrong)
+                values = ", ".join(f"{name} = {shown(rows[name].take(wrong[:1]))[0]}" for name in each.names)
+                first.setdefault(i, f"row {piece.numbers[wrong[0]] + 1:,} ({values})")
+    for i, row in first.items():
+        raise TableError(
+            f"constraint {found[i].text!r}: {broken[i]:,} of {rows_read:,} rows break it, the first is {row}; correct "
+            "those rows, or leave the constraint out"
+        )
+    return tuple(
         replace(each, allowed=frozenset(pairs)) if isinstance(each, FixedCombination) else each
         for each, pairs in zip(found, seen, strict=True)
-    ]
-    return tuple(learned)
+    )
 
 
-def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:
-    """Return the values of a row in the columns of a constraint, as text for messages."""
-    return ", ".join(f"{name} = {shown(rows[name][row : row + 1])[0]}" for name in constraint.names)
+@dataclass(frozen=True)
+class SavedConstraint:
+    """A constraint in a run folder. A fixed combination has the combinations that it allows."""
+
+    text: str
+    allowed: list[list[str]] | None = None
 
 
 def constraints_from_json(value: Any, schema: Schema) -> tuple[Constraint, ...]:
     """Return the constraints saved in a run folder. Every field is checked; TableError if one is invalid."""
     if not isinstance(value, list):
         raise TableError("constraints should be a list")
-    found: list[Constraint] = []
-    for item in value:
-        if not isinstance(item, dict) or not isinstance(item.get("text"), str):
-            raise TableError(f"a constraint should be an object with its text, got {str(item)[:80]}")
-        constraint = read_constraint(item["text"], schema)
-        if isinstance(constraint, FixedCombination):
-            allowed = item.get("allowed")
-            fits = isinstance(allowed, list) and all(
-                isinstance(each, list)
-                and len(each) == len(constraint.names)
-                and all(isinstance(text, str) for text in each)
-                for each in allowed
-            )
-            if not fits:
-                raise TableError(
-                    f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a "
-                    f"list of {len(constraint.names)} texts"
-                )
-            constraint = FixedCombination(constraint.text, constraint.names, frozenset(map(tuple, allowed)))  # type: ignore[arg-type] # checked above
-        found.append(constraint)
-    return tuple(found)
+    return tuple(_from_json(each, schema) for each in value)
+
+
+def _from_json(value: Any, schema: Schema) -> Constraint:
+    try:
+        saved = from_json(SavedConstraint, value)
+    except SavedValueError as error:
+        raise TableError(f"a saved constraint {error}") from None
+    constraint = read_constraint(saved.text, schema)
+    if not isinstance(constraint, FixedCombination):
+        return constraint
+    if saved.allowed is None or any(len(each) != len(constraint.names) for each in saved.allowed):
+        raise TableError(
+            f"the fixed combination {constraint.text!r} should have a list of allowed combinations, each a list of "
+            f"{len(constraint.names)} texts"
+        )
+    return replace(constraint, allowed=frozenset(map(tuple, saved.allowed)))

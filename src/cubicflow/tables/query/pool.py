@@ -26,7 +26,7 @@ from cubicflow.tables.laws.law import Law
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.constraints import Constraint
 from cubicflow.tables.query.question import Question
-from cubicflow.tables.query.strategies import Begun, Strategy
+from cubicflow.tables.query.strategies import Begun
 from cubicflow.tables.query.walk import Walk, effective_size
 
 DRAWN_ON = 1 << 10  # rows over which the conditional distributions of later columns are averaged
@@ -41,7 +41,7 @@ FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their
 
 
 @dataclass
-class Pool(Strategy):
+class Pool:
     """Rows drawn from a model of columns, with the distributions of their cells.
 
     :meth:`grow` adds a chunk, in one thread at a time. Readers see only whole chunks.
@@ -61,7 +61,7 @@ class Pool(Strategy):
     size: int = 0
 
     def __post_init__(self) -> None:
-        self.walk = Walk(self.model, {}, self.context, constraints=self.constraints, drops=True)
+        self.walk = Walk(self.model, {}, self.context, constraints=self.constraints)
         self._generator = torch.Generator().manual_seed(self.seed)
         network = self.model.network
         numbers = sum(network.outcomes) + sum(2 * network.num_bins + 2 for shape in network.shapes if shape)
@@ -106,7 +106,7 @@ class Pool(Strategy):
 
     # --- answers ---
 
-    def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:  # noqa: ARG002
+    def begin(self, question: Question, size: float, generator: torch.Generator) -> Begun:
         """Return rows of the pool that meet the question.
 
         One condition is the pivot. Rows that meet the conditions before the pivot are kept. Each row's weight is the

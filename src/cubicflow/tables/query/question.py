@@ -7,7 +7,7 @@ training of the model. :mod:`cubicflow.tables.query.strategies` answers question
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -61,17 +61,10 @@ class Question:
                     f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
                 )
 
-    def with_set(self, i: int, only: Set) -> Question:
-        """Return the same question with another set for the model's column i."""
-        return self._with_sets({**self.walk.sets, i: only})
-
-    def unconditioned(self) -> Question:
-        """Return the question with the same constraints and without sets."""
-        return self._with_sets({})
-
-    def _with_sets(self, sets: dict[int, Set]) -> Question:
-        other, walk = copy(self), self.walk
-        other.walk = replace(walk, sets=sets, tilts={})
+    def with_sets(self, sets: Mapping[int, Set]) -> Question:
+        """Return the question with the same constraints and other sets, by the index of the model's column."""
+        other = copy(self)
+        other.walk = replace(self.walk, sets=sets, tilts={})
         return other
 
     def _about(self, i: int) -> list[Condition]:

@@ -20,7 +20,7 @@ from cubicflow.tables.query.constraints import (
     read_constraint,
 )
 from cubicflow.tables.query.question import Question
-from cubicflow.tables.query.strategies import USUAL, ask
+from cubicflow.tables.query.strategies import weighted_rows
 from cubicflow.tables.query.walk import Walk, resample
 from cubicflow.tables.table_error import TableError, some
 
@@ -55,7 +55,7 @@ def draw_rows(
     """
     if not model.has_laws:
         return model.draw(n, context, generator, temperature)
-    walk = Walk(model.laws(), {}, context, present=complete, constraints=constraints, drops=True)
+    walk = Walk(model.laws(), {}, context, present=complete, constraints=constraints)
     rows = walk.start(n)
     for i in range(len(walk.columns)):
         walk.step(rows, i, generator)
@@ -114,7 +114,7 @@ def _under(question: Question, n: int, generator: torch.Generator, say: Say) -> 
         count = min(SAMPLE_ROWS, n - start)
         rows = walk.start(count)
         if stop and count:
-            begun = ask(question, USUAL, stop, SPARE * count, generator)
+            begun = weighted_rows(question, stop, SPARE * count, generator)
             chosen = resample(begun.particles.log_weight, count, chooser)
             rows = begun.particles.take(chooser.permutation(chosen))
             if not start:

@@ -1,26 +1,16 @@
-"""Strategies that answer a question: weighted beginnings of rows that meet its conditions and constraints.
+"""Ways to answer a question: weighted beginnings of rows that meet its conditions and constraints.
 
-:class:`Enumerate` follows every path through the columns, with its probability. A path is one combination of values. If
-every column up to the last condition has a list of values, and there are few paths, the answer equals the model's up to
-rounding. If there are too many, values that no training row had are left to one value, and their probability is the
-error of the answer.
-
-:class:`DrawParticles` draws weighted rows inside the sets (see :mod:`cubicflow.tables.query.walk`) until they have the
-requested effective size. If few of them are effective, the proposals are tilted.
-
-:class:`~cubicflow.tables.query.pool.Pool` weighs rows that were drawn before, by the distributions of their cells.
-
-:func:`rejected` keeps the rows of a sample that meet the question. It needs no distributions, so it serves flows.
-
-All strategies agree within their errors. Conditions on the first columns need few paths. An equality leaves one value
-of its column. The last conditioned column adds no paths, because only the probability of its set is needed.
+All paths are exact and fast if few columns with lists of values come before the last condition. Conditions on the first
+columns need few paths. An equality leaves one value of its column. The last conditioned column adds no paths, because
+only the probability of its set is needed. Particles always serve. The page has a pool of rows that were drawn before
+(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All ways agree within their
+errors.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,7 +25,7 @@ from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.sets import Flags, Set
+from cubicflow.tables.schema.sets import Flags
 from cubicflow.tables.table_error import TableError
 
 MOST_PATHS = 1 << 15  # most paths of an enumeration
@@ -107,94 +97,76 @@ class Begun:
         return self.relative_error if self.is_exact else None
 
 
-class Strategy(ABC):
-    """A way to find weighted beginnings of rows that meet a question."""
+def weighted_rows(question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:
+    """Return rows with at least the columns 0 .. ``stop`` - 1 and the columns of the question's sets and checks.
 
-    @abstractmethod
-    def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun | None:
-        """Return rows with at least the columns 0 .. ``stop`` - 1 and the columns of the question's sets and checks.
+    They are all paths if there are few, else particles with the effective size ``size``.
 
-        Return None if the strategy does not apply.
-
-        Args:
-            size: the effective size that the rows should have.
-
-        Raises:
-            TableError: no row meets the question, or too few rows do.
-        """
-
-
-def ask(
-    question: Question, strategies: Sequence[Strategy], stop: int, size: float, generator: torch.Generator
-) -> Begun:
-    """Return the rows of the first strategy that applies. The last strategy must always apply."""
-    for strategy in strategies:
-        if (found := strategy.begin(question, stop, size, generator)) is not None:
-            if found.log_probability == -math.inf and found.is_exact:
-                raise question.impossible()
-            return found
-    raise TypeError(f"no strategy applies to {question.asked}")
+    Raises:
+        TableError: no row meets the question, or too few rows do.
+    """
+    stop = max(stop, question.walk.last + 1)
+    found = paths(question, stop)
+    if found is None:
+        return draw_particles(question, stop, size, generator)
+    if found.log_probability == -math.inf:
+        raise question.impossible()
+    return found
 
 
 # --- enumeration ---
 
 
-@dataclass(frozen=True)
-class Enumerate(Strategy):
-    """Every path through the columns; ``most`` is the largest number of paths, by default MOST_PATHS."""
+@torch.no_grad()
+def paths(question: Question, stop: int, most: int | None = None) -> Begun | None:
+    """Return every path through columns 0 .. ``stop`` - 1, with its probability: one combination of values each.
 
-    most: int | None = None
-
-    @torch.no_grad()
-    def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun | None:  # noqa: ARG002 - all paths
-        return self.paths(question, max(stop, question.walk.last + 1))
-
-    @torch.no_grad()
-    def paths(self, question: Question, stop: int) -> Begun | None:
-        """Return every path through columns 0 .. ``stop`` - 1; None if a column has no list, or for too many paths."""
-        walk, most = question.walk, MOST_PATHS if self.most is None else self.most
-        if question.is_impossible:
-            return Begun(walk.start(0), stop)
-        lists = _lists(walk, stop, most)
-        if lists is None:
+    If all values would be too many, values that no training row had are left to one value, and their probability is the
+    error of the answer. Return None if a column has no list, or for more than ``most`` paths, by default MOST_PATHS.
+    """
+    walk, most = question.walk, MOST_PATHS if most is None else most
+    if question.is_impossible:
+        return Begun(walk.start(0), stop)
+    lists = _lists(walk, stop, most)
+    if lists is None:
+        return None
+    particles, unresolved = walk.start(), 0.0
+    for i, cells in enumerate(lists):
+        value = walk.determined(particles.y, i)
+        is_free = np.isposinf(value)
+        free, fixed = np.flatnonzero(is_free), np.flatnonzero(~is_free & walk.set_of(i).contains(value))
+        if len(free) and (cells is None or len(fixed) + len(free) * cells.fields.shape[1] > most):
             return None
-        particles, unresolved = walk.start(), 0.0
-        for i, cells in enumerate(lists):
-            value = walk.determined(particles.y, i)
-            is_free = np.isposinf(value)
-            free, fixed = np.flatnonzero(is_free), np.flatnonzero(~is_free & walk.set_of(i).contains(value))
-            if len(free) and (cells is None or len(fixed) + len(free) * cells.fields.shape[1] > most):
-                return None
-            parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
-            if len(free) and cells is not None:
-                log_p = walk.law(i, particles).take(free).log_p(cells).cpu().numpy()  # (free, V)
-                path, child = np.nonzero(log_p > -math.inf)
-                first, last = cells.fields[0, child, 5:].T
-                unresolved += float(np.exp(particles.log_weight[free[path]] + log_p[path, child])[first < last].sum())
-                parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, first])
-                log_weight = np.concatenate([log_weight, log_p[path, child]])
-            particles = particles.take(parent)
-            walk.settle(particles, i, y, log_weight)
-            walk.check(particles, i)
-            particles = particles.take(np.flatnonzero(np.isfinite(particles.log_weight)))
-        return Begun(particles, stop, unresolved=unresolved)
+        parent, y, log_weight = fixed, value[fixed], np.zeros(len(fixed))
+        if len(free) and cells is not None:
+            log_p = walk.law(i, particles).take(free).log_p(cells).cpu().numpy()  # (free, V)
+            path, child = np.nonzero(log_p > -math.inf)
+            first, last = cells.fields[0, child, 5:].T
+            unresolved += float(np.exp(particles.log_weight[free[path]] + log_p[path, child])[first < last].sum())
+            parent, y = np.concatenate([parent, free[path]]), np.concatenate([y, first])
+            log_weight = np.concatenate([log_weight, log_p[path, child]])
+        particles = particles.take(parent)
+        walk.settle(particles, i, y, log_weight)
+        walk.check(particles, i)
+        particles = particles.take(np.flatnonzero(np.isfinite(particles.log_weight)))
+    return Begun(particles, stop, unresolved=unresolved)
 
-    @torch.no_grad()
-    def probability(self, question: Question) -> Begun | None:
-        """Return the paths before the last column with a set; their weights include the probability of that set.
 
-        Return None if the paths cannot be enumerated. Paths include the last column if earlier columns determine it, or
-        if a constraint is checked there.
-        """
-        walk, last = question.walk, question.walk.last
-        if last < 0 or walk.is_determined(last) or last in walk.checks:
-            return self.paths(question, last + 1)
-        found = self.paths(question, last)
-        if found is None or not len(found.particles):
-            return found
+@torch.no_grad()
+def paths_to_last(question: Question) -> Begun | None:
+    """Return the paths before the last column with a set; their weights include the probability of that set.
+
+    Return None if the paths cannot be enumerated. Paths include the last column if earlier columns determine it, or if
+    a constraint is checked there.
+    """
+    walk, last = question.walk, question.walk.last
+    if last < 0 or walk.is_determined(last) or last in walk.checks:
+        return paths(question, last + 1)
+    found = paths(question, last)
+    if found is not None and len(found.particles):
         particles = found.particles
         particles.log_weight = particles.log_weight + walk.law(last, particles).log_mass(walk.cells(last))
-        return found
+    return found
 
 
 def _lists(walk: Walk, stop: int, most: int) -> list[SetCells | None] | None:
@@ -221,62 +193,59 @@ def _lists(walk: Walk, stop: int, most: int) -> list[SetCells | None] | None:
 # --- particles ---
 
 
-@dataclass(frozen=True)
-class DrawParticles(Strategy):
-    """Weighted rows that are drawn column by column inside the sets.
+def draw_particles(
+    question: Question, stop: int, size: float, generator: torch.Generator, between: Callable[[], None] = lambda: None
+) -> Begun:
+    """Return rows that are drawn column by column inside the sets, with columns 0 .. ``stop`` - 1.
 
-    ``between`` is called before each part of the rows. An error that it raises ends the strategy.
+    Their effective size is ``size``, or less if MOST_PARTICLES do not reach it. If few of the first particles are
+    effective, the proposals are tilted. ``between`` is called before each part of the rows. An error that it raises
+    ends the drawing.
     """
+    walk = question.walk
+    first = best = Begun(walk.run(PILOT, stop, generator), stop, PILOT)
+    if 0 < first.effective_size < ENOUGH * PILOT and size * PILOT > first.effective_size * AT_ONCE:
+        best = _tilted(walk, first, generator, between)
+    parts = [best.particles]
+    drawn, reached = len(best.particles), best.effective_size
+    while reached < size and drawn < MOST_PARTICLES:
+        more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
+        chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
+        between()
+        parts.append(walk.run(chunk, stop, generator))
+        drawn += chunk
+        reached = effective_size(np.concatenate([part.log_weight for part in parts]))
+    found = Begun(Particles.joined(parts), stop, drawn)
+    if reached < min(size, FEWEST):
+        raise too_rare(question, first, found)
+    return found
 
-    between: Callable[[], None] = lambda: None
 
-    def begin(self, question: Question, stop: int, size: float, generator: torch.Generator) -> Begun:
-        """Return particles with an effective size of ``size``, or less if MOST_PARTICLES do not reach it."""
-        walk = question.walk
-        stop = max(stop, walk.last + 1)
-        first = Begun(walk.run(PILOT, stop, generator), stop, PILOT)
-        best = first
-        if 0 < first.effective_size < ENOUGH * PILOT and size * PILOT > first.effective_size * AT_ONCE:
-            best = self._tilted(walk, first, generator)
-        parts = [best.particles]
-        drawn, reached = len(best.particles), best.effective_size
-        while reached < size and drawn < MOST_PARTICLES:
-            more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
-            chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
-            self.between()
-            parts.append(walk.run(chunk, stop, generator))
-            drawn += chunk
-            reached = effective_size(np.concatenate([part.log_weight for part in parts]))
-        found = Begun(Particles.joined(parts), stop, drawn)
-        if reached < min(size, FEWEST):
-            raise too_rare(question, first, found)
-        return found
+def _tilted(walk: Walk, first: Begun, generator: torch.Generator, between: Callable[[], None]) -> Begun:
+    """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
 
-    def _tilted(self, walk: Walk, first: Begun, generator: torch.Generator) -> Begun:
-        """Improve the tilts of the walk's proposals in several rounds, and return the particles of the best round.
-
-        The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
-        """
-        best, tilts = first, walk.tilts
-        current = first
-        for _ in range(MOST_TILTS):
-            improved = improved_tilts(walk, current.particles)
-            if improved is walk.tilts:  # no column would gain
-                break
-            walk.tilts = improved
-            self.between()
-            current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
-            if not current.effective_size:
-                break
-            # A larger probability means that earlier rounds missed rows with much of the probability.
-            missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
-            share = current.effective_size / TRIED
-            if missed or share > best.effective_size / len(best.particles):
-                best, tilts = current, walk.tilts
-            if best.effective_size >= ENOUGH * len(best.particles):
-                break
-        walk.tilts = tilts
-        return best
+    The walk keeps the tilts of the best round. ``first`` has the particles drawn before the first round.
+    """
+    best, tilts = first, walk.tilts
+    current = first
+    for _ in range(MOST_TILTS):
+        improved = improved_tilts(walk, current.particles)
+        if improved is walk.tilts:  # no column would gain
+            break
+        walk.tilts = improved
+        between()
+        current = Begun(walk.run(TRIED, first.stop, generator), first.stop, TRIED)
+        if not current.effective_size:
+            break
+        # A larger probability means that earlier rounds missed rows with much of the probability.
+        missed = current.log_probability > best.log_probability + math.log1p(3 * best.relative_error)
+        share = current.effective_size / TRIED
+        if missed or share > best.effective_size / len(best.particles):
+            best, tilts = current, walk.tilts
+        if best.effective_size >= ENOUGH * len(best.particles):
+            break
+    walk.tilts = tilts
+    return best
 
 
 def too_rare(question: Question, plain: Begun, found: Begun) -> TableError:
@@ -314,14 +283,8 @@ def upper_bound(mean: float, n: int) -> float:
 # --- rejection ---
 
 
-def rejected(y: Floats, sets: Mapping[int, Set], kept: Flags | None = None) -> Begun:
-    """Return the rows of a sample (N, D) whose columns lie in sets, with equal weights.
-
-    It needs no distributions, so it serves flows. ``kept`` tells which rows keep the constraints.
-    """
-    meets = np.ones(len(y), np.bool_) if kept is None else kept.copy()
-    for i, within in sets.items():
-        meets &= within.contains(y[:, i])
+def rejected(y: Floats, meets: Flags) -> Begun:
+    """Return the rows of a sample (N, D) that meet a question, with equal weights."""
     return Begun(Particles(y[meets], np.zeros(int(meets.sum()))), y.shape[1], len(y))
 
 
@@ -342,13 +305,11 @@ def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
 
 # --- the probability of a question ---
 
-USUAL: tuple[Strategy, ...] = (Enumerate(), DrawParticles())
-
 
 def weighed(question: Question, size: float, generator: torch.Generator) -> Begun:
     """Return rows with the weights of a question's conditions and constraints together, exact if possible."""
-    found = Enumerate().probability(question)
-    return ask(question, USUAL, question.walk.last + 1, size, generator) if found is None else found
+    found = paths_to_last(question)
+    return draw_particles(question, question.walk.last + 1, size, generator) if found is None else found
 
 
 def probability_of(question: Question, found: Begun, weigh: Callable[[Question], Begun]) -> tuple[float, float]:
@@ -361,10 +322,10 @@ def probability_of(question: Question, found: Begun, weigh: Callable[[Question],
     if not question.walk.sets:
         return 1.0, 0.0
     if question.walk.checks:
-        kept = weigh(question.unconditioned())
+        kept = weigh(question.with_sets({}))
         log_kept, error = kept.log_probability, math.hypot(error, kept.relative_error)
-    if log_kept == -math.inf:
-        raise question.unconditioned().impossible()
+        if log_kept == -math.inf:
+            raise question.impossible()
     value = math.exp(found.log_probability - log_kept)
     if not question.has_density:
         value = min(value, 1.0)  # a ratio of two estimates can exceed 1

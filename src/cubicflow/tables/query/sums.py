@@ -6,27 +6,25 @@ of each constraint. Sums are checked too: the last column may not hold the compu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
+from cubicflow.tables.schema.plain_rows import with_gaps
+from cubicflow.tables.schema.sets import Flags
 
 if TYPE_CHECKING:
     from cubicflow.tables.query.walk import Walk
 
 Computed = Callable[[Floats], Floats]
-Check = Callable[[Floats, Floats | None], NDArray[np.bool_]]
-
-# how the sum of all rows must miss the bound, for no row to keep a comparison
-SIDES = {"=": ("above", "below"), "<": ("above",), "<=": ("above",), ">": ("below",), ">=": ("below",)}
+Check = Callable[[Floats, Floats | None], Flags]
 
 
 def computed_columns(walk: Walk) -> dict[int, Computed]:
@@ -37,16 +35,16 @@ def computed_columns(walk: Walk) -> dict[int, Computed]:
     """
     found: dict[int, Computed] = {}
     for constraint, modelled in _sums(walk):
-        found.setdefault(max(modelled), _function(walk, constraint, max(modelled)))
+        found.setdefault(max(modelled), partial(_solved, walk, constraint, max(modelled)))
     return found
 
 
-def solved_columns(walk: Walk) -> dict[int, list[Computed]]:
-    """Return, for every column of these sums, functions that compute it from the other columns."""
-    found: dict[int, list[Computed]] = {}
+def solved_by_sums(walk: Walk, i: int, y: Floats) -> Floats:
+    """Return column i of rows (N, D), computed from the other columns of a sum; infinite where no sum gives it."""
+    found = np.full(len(y), np.inf)
     for constraint, modelled in _sums(walk):
-        for i in modelled:
-            found.setdefault(i, []).append(_function(walk, constraint, i))
+        if i in modelled:
+            found = np.where(np.isinf(found), _solved(walk, constraint, i, y), found)
     return found
 
 
@@ -73,17 +71,13 @@ def checks_of(walk: Walk) -> dict[int, Check]:
         if not _is_copy(walk, constraint):
             last = max((order.index(name) for name in constraint.names if name in order), default=0)
             groups.setdefault(last, []).append(constraint)
-    return {last: _check(walk, group) for last, group in groups.items()}
+    return {last: partial(_keeps, walk, group) for last, group in groups.items()}
 
 
-def _check(walk: Walk, constraints: Sequence[Constraint]) -> Check:
+def _keeps(walk: Walk, constraints: Sequence[Constraint], y: Floats, context: Floats | None) -> Flags:
     schema, names = walk.encoder.schema, {name for constraint in constraints for name in constraint.names}
-
-    def keeps(y: Floats, context: Floats | None) -> NDArray[np.bool_]:
-        rows = {name: with_gaps(schema[name], _numbers(walk, name, y, context)) for name in names}
-        return kept_rows(constraints, pa.RecordBatch.from_pydict(rows), schema)
-
-    return keeps
+    rows = {name: with_gaps(schema[name], _numbers(walk, name, y, context)) for name in names}
+    return kept_rows(constraints, pa.RecordBatch.from_pydict(rows), schema)
 
 
 def _numbers(walk: Walk, name: str, y: Floats, context: Floats | None = None) -> Floats:
@@ -111,22 +105,18 @@ def _is_copy(walk: Walk, constraint: Constraint) -> bool:
     )
 
 
-def _function(walk: Walk, constraint: LinearConstraint, i: int) -> Computed:
-    column, cells, schema = walk.columns[i], walk.coders[i].cells, walk.encoder.schema
-
-    def compute(y: Floats) -> Floats:
-        others = (name for name in constraint.names if name != column.name)
-        values: Mapping[str, Floats] = {n: _values(schema[n], _numbers(walk, n, y)) for n in others}
-        value = np.broadcast_to(constraint.solve(column.name, values), len(y))
-        gap = np.isnan(value)
-        value = np.where(gap, 0.0, value)
-        if column.has_steps:
-            value = np.round(value, column.exact_decimals)
-        found = column.rounded(column.encode_any(pa.array(value)))
-        can_hold = np.isfinite(found) & (cells.encode(found)[:, 0] >= 0)  # unseen values are never drawn
-        return np.where(gap, np.inf, np.where(can_hold, found, -np.inf))
-
-    return compute
+def _solved(walk: Walk, constraint: LinearConstraint, i: int, y: Floats) -> Floats:
+    column, schema = walk.columns[i], walk.encoder.schema
+    others = (name for name in constraint.names if name != column.name)
+    value = constraint.solve(column.name, {name: _values(schema[name], _numbers(walk, name, y)) for name in others})
+    value = np.broadcast_to(value, len(y))
+    gap = np.isnan(value)
+    value = np.where(gap, 0.0, value)
+    if column.has_steps:
+        value = np.round(value, column.exact_decimals)
+    found = column.rounded(column.encode_any(pa.array(value)))
+    unseen = walk.coders[i].cells.encode(found)[:, 0] < 0  # never drawn
+    return np.where(gap, np.inf, np.where(np.isfinite(found) & ~unseen, found, -np.inf))
 
 
 def out_of_reach(walk: Walk) -> bool:
@@ -143,8 +133,9 @@ def out_of_reach(walk: Walk) -> bool:
         parts = np.sort(np.array(ranges) * np.array(constraint.factors)[:, None], axis=1)
         low, high = parts.sum(axis=0)
         slack = CLOSE * np.abs(parts[np.isfinite(parts)]).sum()
-        misses = {"above": low > constraint.bound + slack, "below": high < constraint.bound - slack}
-        if any(misses[side] for side in SIDES[constraint.relation]):
+        if constraint.relation in ("=", "<", "<=") and low > constraint.bound + slack:
+            return True
+        if constraint.relation in ("=", ">", ">=") and high < constraint.bound - slack:
             return True
     return False
 

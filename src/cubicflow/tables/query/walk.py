@@ -32,7 +32,7 @@ from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.network import Beginnings
 from cubicflow.tables.model.table_model import check_drawn
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import Check, checks_of, computed_columns
+from cubicflow.tables.query.sums import checks_of, computed_columns
 from cubicflow.tables.schema.sets import Set
 
 
@@ -87,9 +87,9 @@ class Walk:
         tilts: the tilts of some columns, by the same index.
         context: plain numbers of the context columns, (C,) for all rows or (N, C) for N rows.
         present: whether every column is drawn given that it is not missing.
-        constraints: constraints that rows keep. Sums are computed.
-        drops: whether the caller drops rows that break a constraint. Otherwise, their weight becomes 0 at the last
-            column of the constraint.
+        constraints: constraints that rows keep. Sums are computed. The weight of a row that breaks a constraint becomes
+            0 at the last column of the constraint.
+        checks: functions that find the rows which keep the constraints, by the index of a constraint's last column.
     """
 
     model: ModelOfColumns
@@ -98,7 +98,6 @@ class Walk:
     tilts: dict[int, Tilt] = field(default_factory=dict)
     present: bool = False
     constraints: Sequence[Constraint] = ()
-    drops: bool = False
 
     def __post_init__(self) -> None:
         self.encoder = self.model.encoder
@@ -106,12 +105,7 @@ class Walk:
         self.columns = [coder.column for coder in self.coders]
         self.rules = {order.index(rule.dependent): (order.index(rule.determinant), rule) for rule in self.encoder.rules}
         self.computed = computed_columns(self)
-        self._kept_by = checks_of(self)
-
-    @property
-    def checks(self) -> Mapping[int, Check]:
-        """Functions that find the rows which keep the constraints, by the index of the last column of a constraint."""
-        return {} if self.drops else self._kept_by
+        self.checks = checks_of(self)
 
     @property
     def last(self) -> int:
@@ -200,7 +194,7 @@ class Walk:
     def determined(self, y: Floats, i: int) -> Floats:
         """Return the value of column i that earlier columns determine in every row (N, D); inf where it is drawn.
 
-        The value is -inf where every value breaks a sum that is checked.
+        The value is -inf where every value breaks a sum.
         """
         found = np.full(len(y), np.inf)
         if i in self.rules:
@@ -208,12 +202,12 @@ class Walk:
             found = rule.apply(y[:, determinant], found)
         elif i in self.computed:
             found = self.computed[i](y)
-        return found if i in self.checks else np.where(np.isneginf(found), np.inf, found)
+        return found
 
     def keeps(self, y: Floats, stop: int | None = None) -> NDArray[np.bool_]:
         """Return which rows (N, D) keep the constraints on the columns 0 .. ``stop`` - 1, by default on all columns."""
         kept, context = np.ones(len(y), np.bool_), self.start(len(y)).context
-        for i, check in self._kept_by.items():
+        for i, check in self.checks.items():
             if stop is None or i < stop:
                 kept &= check(y, context)
         return kept
@@ -240,9 +234,9 @@ class Walk:
         return particles if len(particles) == n else particles.take(np.zeros(n, np.int64))
 
     def to_table(self, y: Floats) -> Floats:
-        """Return plain numbers (N, D) in the table's order instead of the model's."""
+        """Return plain numbers (..., D) in the table's order instead of the model's."""
         found = np.empty_like(y)
-        found[:, self.places] = y
+        found[..., self.places] = y
         return found
 
 

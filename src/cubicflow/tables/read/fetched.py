@@ -114,11 +114,10 @@ def _download(url: str, path: Path) -> None:
     try:
         fetch(url, path, timeout=TIMEOUT)
     except DownloadError as error:
-        cause = error.__cause__
-        code = getattr(cause, "code", None)
+        code, reason = (getattr(error.__cause__, name, None) for name in ("code", "reason"))
         if code is not None:
-            raise OSError(f"the server answered {code} {getattr(cause, 'reason', '')}; check the address") from None
-        reason = getattr(cause, "reason", None) or cause
+            raise OSError(f"the server answered {code} {reason or ''}; check the address") from None
+        reason = reason or error.__cause__
         raise OSError(f"the server does not answer ({reason}); check the address and the network") from None
     except (ValueError, UnicodeError) as error:
         raise OSError(f"this is not a valid address: {error}") from None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cubicflow.tables.read.file_checks import changed, check_unpacked
-from cubicflow.tables.read.table import Origin, Table, types_of
+from cubicflow.tables.read.table import Origin, Table, check_names
 from cubicflow.tables.table_error import TableError, one_line, some
 
 Array = NDArray[Any]
@@ -42,35 +42,44 @@ def numpy_table(path: Path) -> Table:
         raise TableError(
             f"{path}: the arrays are columns, and their lengths differ: {lengths}; save arrays of one length"
         )
-    schema = pa.schema([(name, _type(path, name, column.dtype)) for name, column in columns.items()])
+    types = {name: _type(path, name, column.dtype) for name, column in columns.items()}
+    check_names(path, list(types))
+    (length,), first_pass = set(lengths.values()), dict[str, int]()
     whole = next(iter(arrays.values()))
-    rows_between = _rows_of_npy(path, whole) if isinstance(whole, np.memmap) else None
-    length, first_pass = len(next(iter(columns.values()))), dict[str, int]()
+    rows_of_npy = _rows_of_npy(path, whole) if isinstance(whole, np.memmap) else None
+
+    def part(start: int, stop: int) -> dict[str, Array]:
+        if rows_of_npy is not None:
+            return _columns(path, {"x": rows_of_npy(start, stop)})
+        return {name: column[start:stop] for name, column in columns.items()}
 
     def read(names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         checksums = dict.fromkeys(names, 0)
         for start in range(0, length, rows):
-            stop = min(start + rows, length)
-            part = columns if rows_between is None else _columns(path, {"x": rows_between(start, stop)})
-            place = slice(start, stop) if rows_between is None else slice(None)
-            pieces = [np.ascontiguousarray(part[name][place]) for name in names]
-            for name, piece in zip(names, pieces, strict=True):
-                checksums[name] = zlib.crc32(piece.tobytes(), checksums[name])
+            found = part(start, min(start + rows, length))
+            pieces = {name: np.ascontiguousarray(found[name]) for name in names}
+            checksums = {name: zlib.crc32(piece.tobytes(), checksums[name]) for name, piece in pieces.items()}
             # Arrow supports only the native byte order.
-            native = [piece.astype(piece.dtype.newbyteorder("="), copy=False) for piece in pieces]
-            arrays = [pa.array(piece, type=schema.field(name).type) for name, piece in zip(names, native, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
+            native = {name: piece.astype(piece.dtype.newbyteorder("="), copy=False) for name, piece in pieces.items()}
+            yield pa.record_batch([pa.array(piece, types[name]) for name, piece in native.items()], names=names)
         # A program that has mapped the file can write to it without changing its modification time.
         if any(first_pass.setdefault(name, checksum) != checksum for name, checksum in checksums.items()):
             raise changed(path)
 
-    return Table(str(path), types_of(path, schema), read, origin)
+    return Table(str(path), types, read, origin)
 
 
 def _arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of a file by name: in memory for a .npz file, memory-mapped for a .npy file."""
     try:
-        arrays = _load(path)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # from NumPy, for headers of Python 2
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not isinstance(found, np.lib.npyio.NpzFile):
+                return {"x": found}
+            with found:
+                members = [] if found.zip is None else found.zip.infolist()
+                check_unpacked(path, path.stat().st_size, sum(member.file_size for member in members))
+                arrays = dict(found)
     except TableError:
         raise
     except UNREADABLE as error:
@@ -81,17 +90,6 @@ def _arrays(path: Path) -> dict[str, Array]:
     if not arrays:
         raise TableError(f"{path}: the archive holds no array; save at least one array in it")
     return arrays
-
-
-def _load(path: Path) -> dict[str, Array]:
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # from NumPy, for headers of Python 2
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(found, np.lib.npyio.NpzFile):
-            return {"x": found}
-        with found:
-            members = [] if found.zip is None else found.zip.infolist()
-            check_unpacked(path, path.stat().st_size, sum(member.file_size for member in members))
-            return dict(found)
 
 
 def _rows_of_npy(path: Path, mapped: np.memmap[Any, Any]) -> Callable[[int, int], Array]:

@@ -92,7 +92,7 @@ def score_parts(
     ``missing`` says how to handle rows that lack a value, and ``unseen`` how to handle values that no training row had.
     """
     sums = ScoreSums()
-    for scores in fitted.score_table(table, missing, weights=True, independent=True, unseen=unseen):
+    for scores in fitted.score_table(table, missing, weights=True, unseen=unseen):
         sums += ScoreSums.of(scores, scores.parts)
     return sums.result(len(_columns(fitted, table)))
 
@@ -113,7 +113,7 @@ def score_some(fitted: FittedTable, table: Table, most: int) -> ScoredParts:
             samples.setdefault(i, RowSample(most)).update(piece.batch.filter(pa.array(chosen)), piece.numbers[chosen])
     for i, sample in samples.items():
         rows = in_memory(sample.table(), table.name, is_text=table.is_text)
-        for scores in fitted.score_table(rows, weights=True, independent=True):
+        for scores in fitted.score_table(rows, weights=True):
             sums += ScoreSums.of(scores, np.full(len(scores.numbers), i, np.int8))
     return sums.result(len(columns))._replace(used=Used(read, used, len(columns), gaps))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cubicflow.saved import Count, Range, from_json
 from cubicflow.seeds import scramble
 from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, read_text, whole_numbers
 from cubicflow.tables.read.table import Table
@@ -32,7 +32,7 @@ class Split:
     """
 
     parts: ClassVar[tuple[str, ...]] = PARTS  # parts that must have rows
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
 
     def parts_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
         """Return 0, 1 or 2 (train, validation, test) for the rows with these numbers, counted from 0."""
@@ -59,9 +59,13 @@ class Split:
     @classmethod
     def from_json(cls, value: Any) -> Split:
         """Return the split that :meth:`to_json` wrote. Raises TableError for anything invalid."""
-        if not isinstance(value, dict) or not isinstance(value.get("seed"), int) or not 0 <= value["seed"] < 2**63:
+        if not isinstance(value, dict):
             raise TableError(f"the split should have a seed, got {value!r}")
-        return TimeSplit.read(value) if "column" in value else cls(value["seed"])
+        kind = TimeSplit if "column" in value else cls
+        try:  # every field is needed: None is no valid value of any
+            return from_json(kind, {**dict.fromkeys(each.name for each in fields(kind)), **value})
+        except ValueError as error:
+            raise TableError(f"the section on the split {error}") from None
 
 
 class Undivided(Split):
@@ -86,8 +90,12 @@ class TimeSplit(Split):
     """
 
     column: str = ""
-    starts: tuple[int, int] = field(default=(0, 0))
+    starts: tuple[Count, Count] = (0, 0)
     newest_first: bool = False
+
+    def __post_init__(self) -> None:
+        if self.starts[0] > self.starts[1]:
+            raise ValueError(f"has starts that decrease, {self.starts}")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -123,23 +131,6 @@ class TimeSplit(Split):
         rule = "the latest tenth of the rows tests, the tenth before it validates"
         own = {"column": self.column, "starts": list(self.starts), "newest_first": self.newest_first}
         return {"rule": rule, "seed": self.seed, **own}
-
-    @classmethod
-    def read(cls, value: Mapping[str, Any]) -> TimeSplit:
-        """Return the split that :meth:`to_json` wrote. The caller has checked the seed. Raises TableError for anything
-        invalid.
-        """
-        column, starts, newest_first = (value.get(key) for key in ("column", "starts", "newest_first"))
-        if (
-            not isinstance(column, str)
-            or not isinstance(newest_first, bool)
-            or not isinstance(starts, list)
-            or len(starts) != 2
-            or not all(type(start) is int and 0 <= start < 2**63 for start in starts)
-            or starts[0] > starts[1]
-        ):
-            raise TableError(f"a split by time should have a column and two row numbers, got {str(value)[:80]}")
-        return cls(value["seed"], column, (starts[0], starts[1]), newest_first)
 
 
 def split_from(text: str | None, seed: int) -> Split:

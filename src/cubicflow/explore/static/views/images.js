@@ -7,8 +7,7 @@ import { pixels } from "../scatter.js";
 const COUNT = 24; // samples
 const STEPS = 11; // images of a path
 
-/** @param {HTMLElement} page */
-export async function draw(page) {
+export async function draw() {
   const { content, slider, shown, other, wrong, mosaic, strip } = copy("images");
   const question = { temperature: Number(slider.value), seed: 0 };
   let chosen = [0, 1]; // the ends of the path
@@ -20,18 +19,17 @@ export async function draw(page) {
   });
   const samples = latest(async () => {
     const found = post("images", { ...question, n: COUNT });
-    const images = ({ arrays }) => buttons.forEach(({ canvas }, i) => paint(arrays.images, i, canvas));
+    const images = ({ arrays }) => canvases.forEach((canvas, i) => paint(arrays.images, i, canvas));
     wrong.replaceChildren((await found.then(images, failed)) ?? "");
     await path();
   });
-  const buttons = Array.from({ length: COUNT }, (_, i) => {
-    const canvas = make("canvas");
-    const button = make("button", { "aria-label": `sample ${i + 1}`, onclick: () => choose(i) }, canvas);
-    return { button, canvas };
-  });
+  const canvases = Array.from({ length: COUNT }, () => make("canvas"));
+  const buttons = canvases.map((canvas, i) =>
+    make("button", { "aria-label": `sample ${i + 1}`, onclick: () => choose(i) }, canvas),
+  );
   const choose = (i) => {
     if (!chosen.includes(i)) chosen = [chosen[1], i];
-    buttons.forEach(({ button }, j) => button.setAttribute("aria-pressed", String(chosen.includes(j))));
+    buttons.forEach((button, j) => button.setAttribute("aria-pressed", String(chosen.includes(j))));
     path();
   };
   slider.addEventListener("input", () => {
@@ -43,10 +41,10 @@ export async function draw(page) {
     question.seed += 1;
     samples();
   });
-  mosaic.append(...buttons.map(({ button }) => button));
-  page.append(content);
+  mosaic.append(...buttons);
   choose(0);
   await samples();
+  return { content };
 }
 
 /** @param {Shaped} images @param {number} i @param {HTMLCanvasElement} [canvas] */

@@ -9,13 +9,10 @@ import { Scatter } from "../scatter.js";
 const SECONDS = 1.6; // from one layer to the next
 const NAMED = 20; // column names in the text
 
-/** @param {HTMLElement} page */
-export async function draw(page) {
+export async function draw() {
   const found = await kept("layers");
-  if (found.kind === "context") {
-    const text = "Its layers depend on the context of each row, so they are not drawn here.";
-    return void page.append(empty("This flow has a context", text));
-  }
+  const instead = "Its layers depend on the context of each row, so they are not drawn here.";
+  if (found.kind === "context") return { content: empty("This flow has a context", instead) };
   const view = copy(found.kind === "columns" ? "functions" : "splines");
   view.grid.append(...splines(found));
   if (found.kind === "columns") {
@@ -23,11 +20,11 @@ export async function draw(page) {
     const more = order.length > NAMED ? `, and ${order.length - NAMED} more` : "";
     view.order.textContent = order.slice(0, NAMED).join(", ") + more;
     view.context.textContent = context && `All rows have one usual context: ${context}.`;
-    return void page.append(view.content);
+    return view;
   }
   const { content, leave } = player(found);
-  page.append(content, view.content);
-  return { leave };
+  view.content.prepend(content);
+  return { content: view.content, leave };
 }
 
 /** @param {Layers} found @returns {(Node | string)[]} */

@@ -1,20 +1,18 @@
 // Overview: every column, data against model; the quality of the fit; the training curve.
 
-import { kept, rowOf } from "../answers.js";
+import { drawNotes, kept, rowOf } from "../answers.js";
 import { ColumnCard, curves } from "../chart.js";
 import { copy, failed, loading, make, number, percent, quiet, sentence, shownValue, table, whole } from "../page.js";
-import { drawNotes } from "../state.js";
 
 const KINDS = { loss: "loss", validation_loss: "model", validation_loss_averaged: "averaged" };
 
-/** @param {HTMLElement} page @param {Run} run */
-export async function draw(page, run) {
+export async function draw(/** @type {Run} */ run) {
   const view = copy("overview");
-  page.append(view.content);
   if (run.kind !== "images") await drawColumns(view).catch((error) => view.columns.append(failed(error)));
   else view.columns.remove();
   part(view.score, drawScore(run));
   part(view.training, drawTraining());
+  return view;
 }
 
 /** Draws a part of the view. An error in one part leaves the others.
@@ -25,8 +23,7 @@ async function part(section, content) {
   wait.replaceWith(...(await content.catch((error) => [failed(error)])));
 }
 
-/** @param {Record<string, any>} view */
-async function drawColumns({ columns: section, legend, grid }) {
+async function drawColumns(/** @type {Record<string, any>} */ { columns: section, legend, grid }) {
   const about = await kept("columns");
   const { columns, given } = about;
   if (given.length) legend.append(`The model has ${about.ofData ? "the contexts of the data" : "one usual context"}.`);
@@ -57,17 +54,16 @@ const key = (kind, text) => make("span", {}, make("span", { class: `key ${kind}`
 /** @param {Column} column @param {ArrayLike<number>} model @param {number} median @param {number} ofData */
 function describe(column, model, median, ofData) {
   if (column.isList) return column.words > column.bars.length ? `${whole(column.words)} different values` : "";
-  const [middle, data] = [median, ofData].map((value) => (Number.isNaN(value) ? "" : shownValue(column, value)));
+  const data = Number.isNaN(ofData) ? "" : `, data ${shownValue(column, ofData)}`;
   const gap = column.hasGaps ? ` · missing ${percent(model[column.bins])}` : "";
-  return `median ${middle || "–"}${data && `, data ${data}`}${gap}`;
+  return `median ${shownValue(column, median)}${data}${gap}`;
 }
 
-/** @param {Run} run */
-async function drawScore({ kind, name, source }) {
+async function drawScore(/** @type {Run} */ { kind, name, source }) {
   const { verdict, facts, warnings, judgement } = await kept("score");
   /** @type {Node[]} */
   const found = [make("p", { text: verdict ?? "There are no held-out rows to score." })];
-  found.push(make("dl", { class: "facts" }, ...facts.map((one) => fact(...one))));
+  found.push(make("dl", { class: "facts" }, ...facts.map(fact)));
   found.push(...warnings.map((text) => make("p", { class: "note", text: sentence(text) })));
   if (judgement) {
     const lines = table("the judgement", ["", "samples", "real rows"], judgement.lines, "wide");
@@ -79,8 +75,7 @@ async function drawScore({ kind, name, source }) {
   return found;
 }
 
-/** @param {string} text @param {number} mean @param {number} error */
-function fact(text, mean, error) {
+function fact(/** @type {[string, number, number]} */ [text, mean, error]) {
   const value = make("dd", {}, number(mean), make("span", { class: "small", text: ` ± ${number(error, 2)} nats` }));
   return make("div", {}, make("dt", { text }), value);
 }

@@ -1,21 +1,17 @@
 // Pairs: two columns at a time, data and model side by side. The rows inside a brush are shown in every column.
 
-import { kept } from "../answers.js";
+import { drawNotes, kept } from "../answers.js";
 import { ColumnCard } from "../chart.js";
 import { copy, empty, fill, remember, remembered, whole } from "../page.js";
 import { Panel } from "../panel.js";
 import { Selection } from "../selection.js";
-import { drawNotes } from "../state.js";
 
 const MOST = 24; // columns whose selected rows are drawn
 
-/** @param {HTMLElement} page */
-export async function draw(page) {
+export async function draw() {
   const { columns } = await kept("columns");
-  if (columns.length < 2) {
-    page.append(empty("There is only one column", "A pair needs two columns. The view Overview shows this column."));
-    return;
-  }
+  const instead = "A pair needs two columns. The view Overview shows this column.";
+  if (columns.length < 2) return { content: empty("There is only one column", instead) };
   const { notes, arrays } = await kept("points");
   drawNotes(notes);
   const selection = new Selection(columns, arrays);
@@ -50,10 +46,7 @@ export async function draw(page) {
     fill(view[axis], Object.entries(names), selection[axis]);
     view[axis].addEventListener("change", () => {
       selection[axis] = Number(view[axis].value);
-      remember("pairs", [
-        ["x", names[selection.x]],
-        ["y", names[selection.y]],
-      ]);
+      remember("pairs", { x: names[selection.x], y: names[selection.y] });
       choose();
     });
   }
@@ -62,6 +55,6 @@ export async function draw(page) {
   view.squares.append(left.parts.content, right.parts.content);
   view.grid.classList.toggle("of-rows", Boolean(arrays.data));
   view.grid.append(...cards.map(({ element }) => element));
-  page.append(view.content);
   await choose();
+  return view;
 }

@@ -5,11 +5,10 @@ import { card, copy, failed, loading, make, number, quiet, table, whole } from "
 
 const ODD = 2.5; // percentile of a value that is marked
 const NO_PARTS =
-  "There are no scores of single columns for this row: the row is incomplete, it is not among the least likely rows, " +
-  "or the model scores only whole rows.";
+  "There are no scores of single columns for this row: the row is incomplete or impossible, it is not among the least " +
+  "likely rows, or the model scores only whole rows.";
 
-/** @param {HTMLElement} page */
-export async function draw(page) {
+export async function draw() {
   const { names } = await kept("columns");
   const { content, drop, file, text, paste, result } = copy("rows");
   const send = async (body, parameters) => {
@@ -28,12 +27,10 @@ export async function draw(page) {
       if (name === "drop") sendFile(event.dataTransfer.files);
     });
   }
-  page.append(content);
-  return { stays: true };
+  return { content, stays: true };
 }
 
-/** @param {ScoredRows} found */
-function shown(found) {
+function shown(/** @type {ScoredRows} */ found) {
   const { arrays, cells, columns, rows } = found;
   const { content, title, summary, side } = copy("scored");
   const lines = found.shown.map((row, place) => {
@@ -61,8 +58,7 @@ function shown(found) {
   return [content];
 }
 
-/** @param {ScoredRows} found */
-function inWords({ rows, shown: some, reference, ignored, arrays }) {
+function inWords(/** @type {ScoredRows} */ { rows, shown: some, reference, ignored, arrays }) {
   const lowest = arrays.percentiles.filter((percentile) => percentile < 1).length;
   const words = ["The least likely rows come first."];
   if (arrays.scores.some(Number.isNaN)) words[0] = "The least likely rows come first, and incomplete rows come last.";

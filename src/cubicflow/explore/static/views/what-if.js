@@ -8,26 +8,27 @@ import { isRough, Question } from "../question.js";
 
 const MOST = 48; // columns that are drawn
 
-/** @param {HTMLElement} page @param {Run} run */
-export async function draw(page, run) {
+export async function draw(/** @type {Run} */ run) {
   const { columns, given, ofData, arrays } = await kept("columns");
   const view = copy("what-if");
   const controls = [...given, ...columns].map((column) => new Control(column, () => changed()));
   const cards = columns.slice(0, MOST).map((column) => new ColumnCard(column, 90));
-  /** @param {Masses & {errors?: Shaped}} found */
-  const drawAll = ({ masses, errors, quantiles }) => {
+  const drawAll = (/** @type {Masses & {errors?: Shaped}} */ { masses, errors, quantiles }) =>
     cards.forEach((card, i) => {
       const [data, model] = [arrays.masses, masses].map((all) => rowOf(all, i));
       const picture = { data, model, errors: errors && rowOf(errors, i), quantiles: rowOf(quantiles, i) };
       drawCard(card, picture, controls[given.length + i]);
     });
-  };
   const question = new Question(controls, {
     answer(found, isLast) {
       view.wrong.replaceChildren();
       view.grid.classList.remove("busy");
       drawAll(found.arrays);
-      view.status.replaceChildren(gauge(found), summary(found, controls, given.length), isLast ? "" : " · refining …");
+      view.status.replaceChildren(
+        gauge(found.effectiveSize),
+        summary(found, controls, given.length),
+        isLast ? "" : " · refining …",
+      );
     },
     rows(found) {
       const rows = table("sampled rows", found.columns, found.cells);
@@ -55,11 +56,10 @@ export async function draw(page, run) {
   view.behind.textContent = given.length ? contexts : "without conditions";
   view.conditions.append(...controls.map(({ element }) => element));
   view.grid.append(...cards.map(({ element }) => element));
-  page.append(view.content);
   drawAll(arrays);
   question.read(remembered());
   changed();
-  return { leave: () => question.leaving.abort() };
+  return { content: view.content, leave: () => question.leaving.abort() };
 }
 
 /** @param {ColumnCard} card @param {import("../chart.js").Picture} picture @param {Control} control */
@@ -74,12 +74,10 @@ function drawCard(card, picture, control) {
   card.draw(picture, isFixed ? "" : `${inWords(column, picture.quantiles)}${gap}`);
 }
 
-/** @param {WhatIf} answer */
-function gauge(answer) {
-  const size = answer.effectiveSize;
+function gauge(/** @type {number | null} */ size) {
   const text = size === null ? "exact" : `effective size ${whole(Math.round(size))}`;
   const title = "The number of equally weighted rows with the same precision";
-  return make("span", { class: `gauge ${isRough(answer) ? "rough" : ""}`, title }, make("i"), make("strong", { text }));
+  return make("span", { class: `gauge ${isRough(size) ? "rough" : ""}`, title }, make("i"), make("strong", { text }));
 }
 
 /** Returns the contexts and the probability of the conditions in words.

@@ -9,9 +9,10 @@ column that stays ambiguous stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,29 +47,11 @@ FIRST = 100  # values of a column that are checked first
 AFFIXES = re.compile(f"^[+-]?([{UNITS}][{BLANKS}]?)?[+-]?[0-9].*?([{BLANKS}]?[{UNITS}])?$")
 
 
-@dataclass
-class _Candidates:
-    """The notations that match all values of a column so far."""
+class _Candidates(NamedTuple):
+    """The notations that match all values of a column."""
 
-    numbers: list[NumberNotation] = field(default_factory=list)
-    dates: list[DateNotation] = field(default_factory=list)
-    example: str = ""
-
-    def see(self, text: pa.Array) -> None:
-        if self.example:
-            self._keep(text)
-            return
-        self.example = text[0].as_py()
-        units = AFFIXES.match(self.example)
-        before, after = ("", "") if units is None else (units[1] or "", units[2] or "")
-        self.numbers = [NumberNotation(decimal, group, before, after) for decimal, group in MARKS]
-        self.dates = [DateNotation(order, separator) for order, separator in DATES]
-        self._keep(text[:FIRST])  # a few values rule out most notations
-        self._keep(text[FIRST:])
-
-    def _keep(self, text: pa.Array) -> None:
-        self.numbers = [notation for notation in self.numbers if notation.matches_all(text)]
-        self.dates = [notation for notation in self.dates if notation.matches_all(text)]
+    numbers: list[NumberNotation]
+    dates: list[DateNotation]
 
     def families(self) -> set[str]:
         return {_family(notation) for notation in self.numbers}
@@ -100,14 +83,14 @@ def detect_notations(table: Table, columns: Sequence[str], words: Collection[str
     if table.text is None:
         return table
     checked = [name for name in columns if name not in words and name not in table.notations]
-    candidates = _candidates(table, [name for name in checked if table.types[name] == pa.string()])
+    candidates = {name: _candidates(_text(table, name)) for name in checked if table.types[name] == pa.string()}
     notations = _choose(table, candidates, [name for name in checked if table.types[name] == pa.float64()])
-    types = _types(table, notations)
+    types = {name: _type(_text(table, name), chosen) for name, chosen in notations.items()}
     notations = {name: chosen for name, chosen in notations.items() if types[name] != pa.string()}
-    notes = [_note(table, name, chosen) for name, chosen in notations.items()]
+    notes = [_note(_text(table, name), name, chosen) for name, chosen in notations.items()]
     for name in checked:
         if table.types[name] in ZONED:
-            zoned, mixed = _zone(table, name)
+            zoned, mixed = _zone(_text(table, name))
             if zoned is not None:
                 notations[name], types[name] = zoned, zoned.plain_type(table.types[name])
             if mixed:
@@ -117,15 +100,25 @@ def detect_notations(table: Table, columns: Sequence[str], words: Collection[str
     return replace(table, types=found, text=text, notes=(*table.notes, *notes))
 
 
-def _candidates(table: Table, columns: list[str]) -> dict[str, _Candidates]:
-    """Return the notations that match all values of each column."""
-    found = {name: _Candidates() for name in columns}
-    for batch in table.batches(columns) if columns else ():
-        for name, seen in found.items():
-            text = batch.column(name).drop_null()
-            if len(text) and (seen.numbers or seen.dates or not seen.example):
-                seen.see(text)
-    return found
+def _text(table: Table, name: str) -> pa.ChunkedArray:
+    """Return the values of a column without missing values."""
+    return pa.Table.from_batches(table.batches([name]), pa.schema({name: pa.string()})).column(0).drop_null()
+
+
+def _candidates(text: pa.ChunkedArray) -> _Candidates:
+    """Return the notations that match all values of a column."""
+    units = AFFIXES.match(text[0].as_py())
+    before, after = ("", "") if units is None else (units[1] or "", units[2] or "")
+    numbers = (NumberNotation(decimal, group, before, after) for decimal, group in MARKS)
+    dates = (DateNotation(order, separator) for order, separator in DATES)
+    return _Candidates(
+        [each for each in numbers if _fits(text, each)],
+        [each for each in dates if _fits(text, each)],
+    )
+
+
+def _fits(text: pa.ChunkedArray, notation: AnyNotation) -> bool:
+    return notation.matches_all(text[:FIRST]) and notation.matches_all(text)  # a few values rule out most notations
 
 
 def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) -> dict[str, AnyNotation]:
@@ -136,20 +129,20 @@ def _choose(table: Table, found: Mapping[str, _Candidates], plain: list[str]) ->
     notations: dict[str, AnyNotation] = {}
     sure = [*chain(*(seen.families() for seen in found.values() if len(seen.families()) == 1))]
     if any(seen.numbers for seen in found.values()):
-        thousands = {name for name in plain if _in_thousands(table, name)}
+        thousands = {name for name in plain if _fits(_text(table, name), THOUSANDS)}  # 950, 1.084, 12.500
         sure += [AMERICAN for name in plain if name not in thousands]
         if set(sure) == {EUROPEAN}:
             notations |= dict.fromkeys(thousands, THOUSANDS)
     family = _agreed(sure) if sure else {";": EUROPEAN, ",": AMERICAN}.get((table.text and table.text.delimiter) or "")
     for name, seen in found.items():
         if number := _number(seen, family):
-            notations[name] = replace(number, decimals=_decimals(table, name, number))
+            notations[name] = replace(number, decimals=_decimals(_text(table, name), number))
     orders = [*chain(*(seen.orders() for seen in found.values() if len(seen.orders()) == 1))]
     # Decimal commas imply the day first. Decimal points imply nothing: British dates have the day first too.
     order = _agreed(orders) if orders else "dmy" if _agreed(sure) == EUROPEAN else None
     for name, seen in found.items():
         if name not in notations and (date := _date(seen, order)):
-            notations[name] = replace(date, padded=_padded(table, name, date))
+            notations[name] = replace(date, padded=_padded(_text(table, name), date))
     return notations
 
 
@@ -159,16 +152,6 @@ def _family(number: NumberNotation) -> str:
 
 def _agreed(found: Sequence[str]) -> str | None:
     return found[0] if len(set(found)) == 1 else None
-
-
-def _in_thousands(table: Table, name: str) -> bool:
-    """Return whether every point in a column could be a thousands separator: 950, 1.084, 12.500."""
-    return all(map(THOUSANDS.matches_all, _texts(table, name)))
-
-
-def _texts(table: Table, name: str) -> Iterator[pa.Array]:
-    """Yield the values of a column, batch by batch, without missing values and empty batches."""
-    yield from filter(len, (batch.column(0).drop_null() for batch in table.batches([name])))
 
 
 def _number(seen: _Candidates, family: str | None) -> NumberNotation | None:
@@ -184,13 +167,12 @@ def _number(seen: _Candidates, family: str | None) -> NumberNotation | None:
     return None if american.group else american
 
 
-def _decimals(table: Table, name: str, number: NumberNotation) -> int:
+def _decimals(text: pa.ChunkedArray, number: NumberNotation) -> int:
     """Return the number of digits after the decimal mark if all values of a column have equally many, else 0."""
-    mark, found = re.escape(number.decimal), set[int]()
-    for text in _texts(table, name):
-        fractions = pc.struct_field(pc.extract_regex(text, f"^[^{mark}]*{mark}?(?P<digits>[0-9]*)[^0-9]*$"), "digits")
-        found |= set(pc.unique(pc.utf8_length(fractions)).to_pylist())
-    return min(max(found), MOST_DECIMALS) if len(found) == 1 and None not in found else 0
+    mark = re.escape(number.decimal)
+    fractions = pc.struct_field(pc.extract_regex(text, f"^[^{mark}]*{mark}?(?P<digits>[0-9]*)[^0-9]*$"), "digits")
+    found = pc.unique(pc.utf8_length(fractions)).to_pylist()
+    return min(found[0], MOST_DECIMALS) if len(found) == 1 and None not in found else 0
 
 
 def _date(seen: _Candidates, order: str | None) -> DateNotation | None:
@@ -199,37 +181,31 @@ def _date(seen: _Candidates, order: str | None) -> DateNotation | None:
     return next((notation for notation in seen.dates if notation.order == order), None)
 
 
-def _padded(table: Table, name: str, date: DateNotation) -> bool:
+def _padded(text: pa.ChunkedArray, date: DateNotation) -> bool:
     """Return whether days and months below ten are written with two digits."""
     short = rf"(^|{re.escape(date.separator)})[0-9]({re.escape(date.separator)}|[ ,T]|$)"
-    return not any(pc.any(pc.match_substring_regex(text, short)).as_py() for text in _texts(table, name))
+    return not pc.any(pc.match_substring_regex(text, short)).as_py()
 
 
-def _types(table: Table, notations: Mapping[str, AnyNotation]) -> dict[str, pa.DataType]:
-    """Return the narrowest type of each column's plain values."""
-    types = dict.fromkeys(notations, pa.null())
-    for batch in table.batches(list(notations)) if notations else ():
-        for name, chosen in notations.items():
-            types[name] = narrowest(chosen.to_plain(batch.column(name)), types[name])
-    return types
+def _type(text: pa.ChunkedArray, notation: AnyNotation) -> pa.DataType:
+    """Return the narrowest type of the plain values of a column."""
+    type = pa.null()
+    for chunk in text.chunks:
+        type = narrowest(notation.to_plain(chunk), type)
+    return type
 
 
-def _zone(table: Table, name: str) -> tuple[ZonedNotation | None, bool]:
+def _zone(text: pa.ChunkedArray) -> tuple[ZonedNotation | None, bool]:
     """Return the notation of times if all have the same offset, and whether the times have several time zones."""
-    offsets: set[str] = set()
-    between: set[str] = set()
-    for text in _texts(table, name):
-        offsets |= set(pc.unique(pc.struct_field(pc.extract_regex(text, OFFSET), "offset")).to_pylist())
-        between |= set(pc.unique(pc.utf8_slice_codeunits(text, 10, 11)).to_pylist())
-    offset, mark = _agreed([*filter(None, offsets)]), _agreed(sorted(between))
-    if offset is None:
-        zones = {ZonedNotation("T", found).zone for found in offsets if found}
-        return None, len(zones) > 1
-    return ZonedNotation(mark if mark in ("T", " ") else "T", offset), False
+    offsets = pc.unique(pc.struct_field(pc.extract_regex(text, OFFSET), "offset")).drop_null().to_pylist()
+    between = pc.unique(pc.utf8_slice_codeunits(text, 10, 11)).to_pylist()
+    if (offset := _agreed(offsets)) is None:
+        return None, len({ZonedNotation("T", found).zone for found in offsets}) > 1
+    return ZonedNotation("T" if _agreed(between) != " " else " ", offset), False
 
 
-def _note(table: Table, name: str, chosen: AnyNotation) -> str:
+def _note(text: pa.ChunkedArray, name: str, chosen: AnyNotation) -> str:
     """Return a note on the notation. The example is the longest of the first values."""
-    example = max(next(_texts(table, name))[:FIRST].to_pylist(), key=len)
+    example = max(text[:FIRST].to_pylist(), key=len)
     (plain,) = chosen.to_plain(pa.array([example])).to_pylist()
     return f"{name!r} is read as {chosen.describe()}: {example!r} is {plain}"
