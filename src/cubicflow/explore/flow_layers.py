@@ -47,8 +47,7 @@ def _conditional_splines(subject: Subject) -> bytes:
             continue
         layers.append({"name": name, "feature": None})
         curves.append(law.distribution(u).float().numpy())
-    context = spelled(subject.usual)
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": order, "context": context}
+    header = {"kind": "columns", "layers": layers, "order": order, "context": spelled(subject.usual)}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)
@@ -59,7 +58,7 @@ def _conditional_splines(subject: Subject) -> bytes:
 def _flow_answer(run: OpenedRun) -> bytes:
     flow = run.model.flows[0] if isinstance(run.model, Mixture) else run.model
     if flow.context_features:
-        return framed({"kind": "context", "layers": [], "steps": []})
+        return framed({"kind": "context"})
     rows = _flow_inputs(run)
     dtype = next(flow.parameters()).dtype
     x = torch.from_numpy(rows).to(dtype)

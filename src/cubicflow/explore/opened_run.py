@@ -178,10 +178,8 @@ class OpenedRun:
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "state": self.state,
             "step": step,
-            "seconds": result.get("seconds"),
             "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
             "source": Path(self.fitted.source).name if self.fitted and self.fitted.source else self.built_in,
-            "parts": (self.fitted and self.fitted.parts) or None,
         }
 
 

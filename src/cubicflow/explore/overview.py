@@ -47,7 +47,7 @@ def columns_answer(run: OpenedRun) -> bytes:
         answer = subject.answer({})
         arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
     others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
-    header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
+    header["others"] = [{"name": c.name, "about": c.describe()} for c in others]
     header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")]
     return framed(header, arrays)
 
