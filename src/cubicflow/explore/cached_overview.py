@@ -62,8 +62,8 @@ class CachedOverview:
         self._new: dict[str, bytes] = {}
 
     def keep(self, route: str, answer: bytes) -> None:
-        """Keep the answer of a route. The file is written when there are answers of all routes."""
-        if self.answers or self.state is None:
+        """Keep the answer of a route of the overview. The file is written when there are answers of all three."""
+        if self.answers or self.state is None or route not in OVERVIEW:
             return
         self._new[route] = answer
         if len(self._new) < len(OVERVIEW) or self.state != _state(self.run):
