@@ -40,7 +40,7 @@ class Explorer:
     def run(self) -> OpenedRun:
         """Return the opened run; reopen it if its folder has changed."""
         with self._lock:
-            if self._run is None or (self._run.signature != signature(self.path)):
+            if self._run is None or self._run.signature != signature(self.path):
                 self._run = open_run(self.path)
             return self._run
 
@@ -54,7 +54,7 @@ class Explorer:
             raise RefusedError(one_line(error, self.path)) from None
         self.cached.keep(name, content)
         self._is_drawn |= name in ("data", "what-if")
-        return content, run.version
+        return content, run.signature
 
     def close(self) -> None:
         """End both threads."""

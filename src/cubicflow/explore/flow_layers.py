@@ -107,9 +107,8 @@ def _ends(path: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     inside = (path.min(1, keepdims=True) >= 0) & (path.max(1, keepdims=True) <= 1)
     low, high = np.quantile(path, [BEYOND, 1 - BEYOND], axis=1, keepdims=True)
     margin = np.where(high > low, MARGIN * (high - low), 1.0)
-    return np.where(inside, 0.0, low - margin).astype(np.float32), np.where(inside, 1.0, high + margin).astype(
-        np.float32
-    )
+    ends = np.where(inside, 0.0, low - margin), np.where(inside, 1.0, high + margin)
+    return ends[0].astype(np.float32), ends[1].astype(np.float32)
 
 
 def _shares_below(rows: NDArray[np.float32]) -> NDArray[np.float32]:

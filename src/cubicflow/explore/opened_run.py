@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -59,10 +58,13 @@ class Once(Generic[T]):
 
 @dataclass
 class OpenedRun:
-    """The state of a run folder when it was opened. ``signature`` identifies the state."""
+    """The state of a run folder when it was opened.
+
+    ``signature`` names the state. By it, the page sees that its columns are those of an earlier state.
+    """
 
     path: Path
-    signature: tuple[Any, ...]
+    signature: str
     config: Mapping[str, Any]
     model: Any
     fitted: FittedTable | None = None
@@ -72,11 +74,6 @@ class OpenedRun:
     @property
     def name(self) -> str:
         return self.path.resolve().name
-
-    @property
-    def version(self) -> str:
-        """A name of the state of the run, by which the page sees that its columns are those of an earlier state."""
-        return hashlib.sha256(repr(self.signature).encode()).hexdigest()[:16]
 
     @property
     def kind(self) -> str:
@@ -172,7 +169,7 @@ class OpenedRun:
         }
         return {
             "name": self.name,
-            "version": self.version,
+            "version": self.signature,
             "kind": self.kind,
             "model": kinds[self.kind],
             "parameters": sum(p.numel() for p in self.model.parameters()),
