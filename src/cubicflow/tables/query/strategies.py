@@ -1,10 +1,10 @@
-"""Ways to answer a question: weighted beginnings of rows that meet its conditions and constraints.
+"""Strategies that answer a question: weighted beginnings of rows that meet its conditions and constraints.
 
 All paths are exact and fast if few columns with lists of values come before the last condition. Conditions on the first
 columns need few paths. An equality leaves one value of its column. The last conditioned column adds no paths, because
 only the probability of its set is needed. Particles always serve. The page has a pool of rows that were drawn before
-(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All ways agree within their
-errors.
+(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All strategies agree
+within their errors.
 """
 
 from __future__ import annotations
