@@ -22,6 +22,7 @@ from cubicflow.tables.laws.coder import SetCells
 from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
 from cubicflow.tables.schema import Schema
@@ -125,7 +126,7 @@ def paths(question: Question, stop: int, most: int | None = None) -> Begun | Non
     error of the answer. Return None if a column has no list, or for more than ``most`` paths, by default MOST_PATHS.
     """
     walk, most = question.walk, MOST_PATHS if most is None else most
-    if question.is_impossible:
+    if out_of_reach(walk):
         return Begun(walk.start(0), stop)
     lists = _lists(walk, stop, most)
     if lists is None:
