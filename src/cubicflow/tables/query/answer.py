@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import NumberCells
-from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import paths_to_last, probability_of, weighed, weighted_rows
 from cubicflow.tables.query.walk import effective_size
+from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from cubicflow.arguments import whole_number
 from cubicflow.seeds import derive_seed, fresh_seed
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.impute import fill_gaps
 from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.schema.plain_rows import with_gaps
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
+from cubicflow.tables.schema.plain_rows import with_gaps
 from cubicflow.tables.schema.sets import Flags
 
 if TYPE_CHECKING:
