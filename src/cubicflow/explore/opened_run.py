@@ -22,8 +22,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
-from cubicflow.training.run_folder import read_metrics
-from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
+from cubicflow.training.run_folder import is_training, is_unfinished, load_unfinished, read_metrics
 from cubicflow.weights import Floats
 
 DATA_ROWS = 6000  # rows of the data that the page shows
