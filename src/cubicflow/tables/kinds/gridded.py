@@ -10,15 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import (
-    Floats,
-    epsilon_of,
-    floats_as,
-    is_date,
-    shown,
-    whole_as,
-    whole_numbers,
-)
+from cubicflow.tables.arrow_types import Floats, epsilon_of, floats_as, is_date, shown, whole_as, whole_numbers
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, first_shown, requested_map
 from cubicflow.tables.kinds.facts import LARGEST, Grid
 from cubicflow.tables.maps import histogram_of_codes

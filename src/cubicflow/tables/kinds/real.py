@@ -12,11 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.saved import Range
-from cubicflow.tables.arrow_types import (
-    Floats,
-    decimal_range,
-    floats_as,
-)
+from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as
 from cubicflow.tables.kinds.column import Bounds, Column, Evidence, median_and_spread, requested_map
 from cubicflow.tables.kinds.facts import LARGEST
 from cubicflow.tables.kinds.gridded import Gridded, ring_grid
