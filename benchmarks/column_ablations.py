@@ -49,14 +49,14 @@ from cubicflow.tables.laws.cells import Cells, NumberCells
 from cubicflow.tables.laws.independent import IndependentColumns
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns, suited_columns_model
-from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.model.rules import order_of
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import TableOptions, infer
+from cubicflow.tables.schema.plain_rows import Numbers
 from cubicflow.tables.schema.split import Split, Undivided
 from cubicflow.tables.schema.usable_rows import Missing
-from cubicflow.tables.table_rows import TableRows, load_numbers
+from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import TrainingConfig, fit
 
 ROOT = Path(__file__).parent.parent
@@ -167,8 +167,7 @@ def numbers_of(frame: pd.DataFrame) -> tuple[Schema, Floats]:
     """Return the inferred schema, and the rows as plain numbers."""
     rows = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     found = infer(in_memory(rows), TableOptions(missing=Missing.MODEL), Undivided())
-    numbers, _ = load_numbers(found.table, found.schema, Undivided(), Missing.MODEL, found.rows)
-    return found.schema, numbers
+    return found.schema, found.numbers
 
 
 def plain(cells: Cells) -> Cells:

@@ -27,9 +27,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import cross_val_score
 
 from cubicflow.data.rows import TensorRows
-from cubicflow.tables import Split, TableOptions, fit_table, infer, open_table
+from cubicflow.tables import TableOptions, fit_table, infer, open_table
 from cubicflow.tables.model.flow import SUITED_TRAINING, FlowEncoder, suited_flow
-from cubicflow.tables.table_rows import load_numbers
 from cubicflow.training import TrainingConfig, fit
 
 WORDS = ("cut", "color", "clarity")
@@ -42,12 +41,11 @@ def against_mixtures(path: Path) -> list[str]:
     table = open_table(path)
     found = infer(table, TableOptions(drop=WORDS))
     encoder = FlowEncoder(found.schema)
-    rows, parts = load_numbers(found.table, found.schema, Split(), "error", found.rows)
     generator = np.random.default_rng(0)
     steps = np.array([column.axis_step for column in encoder.columns])
     x, values, log_dets = [], [], []
-    for part in parts:
-        y = rows[part.numpy()]
+    for part in found.row_numbers:
+        y = found.numbers[part]
         noise = encoder.noise(len(y), generator)
         assert noise is not None  # every column has steps
         encoded, log_det = encoder.to_flow(y, noise)

@@ -22,8 +22,8 @@ import torch
 
 from cubicflow.tables import FittedTable, Split, TableOptions, infer
 from cubicflow.tables.fitted import MODELS
-from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import in_memory
+from cubicflow.tables.schema.plain_rows import PlainRows
 from cubicflow.tables.schema.usable_rows import Missing
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "rows_scored.md"

@@ -33,7 +33,7 @@ from cubicflow.export.exporting import about_graph
 from cubicflow.export.graphs import graph_of
 from cubicflow.tables import FittedTable, TableError
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.model.plain_rows import Numbers, plain_numbers, with_gaps
+from cubicflow.tables.schema.plain_rows import Numbers, plain_numbers, with_gaps
 
 DRAWN = 20_000
 # A condition on every column, and how a row of a frame meets it.

@@ -21,6 +21,7 @@ from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.threads import Worker
 from cubicflow.tables import FittedTable
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.pool import Pool
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
@@ -53,7 +54,7 @@ def both(function: Callable[[], Any]) -> list[Any]:
         (opened_run, "Subject", lambda run: run.subject),
         (subject, "axis_of", lambda run: run.subject.axes),
         (opened_run, "read_metrics", lambda run: run.history),
-        (FittedTable, "score_batches", lambda run: run.reference_scores),
+        (ModelOfColumns, "score", lambda run: run.reference),
     ],
 )
 def test_both_threads_get_the_same_value(

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 from tests.helpers.counts import Counts
 
-from cubicflow.tables import Split, TableError, infer, open_table
-from cubicflow.tables.model.plain_rows import PlainRows
+from cubicflow.tables import TableError, infer, open_table
 from cubicflow.tables.read.table import Table
-from cubicflow.tables.table_rows import load_numbers
+from cubicflow.tables.schema.plain_rows import PlainRows
 
 ROWS = 100
 FEW = 30  # rows in a batch; a pass has several batches
@@ -166,9 +165,8 @@ def read(path: Path, moment: Moment) -> tuple[np.ndarray, str]:
     """Return the rows that a fit reads from a table, and the fingerprint that it records."""
     table = moment.watch(open_table(path))
     found = infer(table)
-    loaded, _ = load_numbers(found.table, found.schema, Split(), "error", found.rows)
     columns = PlainRows(found.schema).columns
-    decoded = [np.asarray(column.decode(loaded[:, i]).to_pylist(), float) for i, column in enumerate(columns)]
+    decoded = [np.asarray(column.decode(found.numbers[:, i]).to_pylist(), float) for i, column in enumerate(columns)]
     return np.column_stack(decoded), found.table.fingerprint()
 
 

@@ -14,8 +14,8 @@ from cubicflow.tables import FittedTable, TableOptions, fit_table
 from cubicflow.tables.laws.law import Law
 from cubicflow.tables.laws.masses import bins_of
 from cubicflow.tables.model.columns import ModelOfColumns
-from cubicflow.tables.model.plain_rows import Numbers
 from cubicflow.tables.query.walk import Walk
+from cubicflow.tables.schema.plain_rows import Numbers
 
 KINDS = {
     "angle": "circular:-3.141592653589793:3.141592653589793",

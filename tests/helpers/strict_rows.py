@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.plain_rows import PlainRows
+from cubicflow.tables.schema.plain_rows import PlainRows
 
 
 class StrictRows(PlainRows):

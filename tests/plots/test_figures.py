@@ -18,7 +18,7 @@ from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.listed import Listed
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.schema.plain_rows import plain_numbers
 
 RNG = np.random.default_rng(0)
 

@@ -21,7 +21,7 @@ from cubicflow.plots.style import plain
 from cubicflow.tables import TableOptions, fit_table
 from cubicflow.tables.kinds.listed import Listed
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.schema.plain_rows import plain_numbers
 
 LONG = "a very long column name that goes on and on, in metres per second squared, 数据 größe 🎉 $x_1$"
 WORDS = ("a short one", "an extremely long word that is a sentence", "日本語のとても長い言葉です", " new\tline $\\frac")

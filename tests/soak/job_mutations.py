@@ -24,7 +24,7 @@ from tests.soak.job_kills import BLOCK_ROWS, ROWS, Jobs
 from tests.soak.mutations import verdict
 
 from cubicflow.clusters.job_folder import JOB, LOCK, SKIPPED, part_name
-from cubicflow.files import take_lock
+from cubicflow.files import locked
 
 PARTS = [part_name(i) for i in range(-(-ROWS // BLOCK_ROWS))]
 BEYOND = [part_name(77), "part-000000001.parquet", "part-99999999999999999999.parquet"]
@@ -228,11 +228,12 @@ class Hostile:
         (out / rng.choice(PARTS)).unlink()
         before = sorted(path.name for path in out.iterdir())
         what = f"attempt {number} (seed {self.seed}), a second process, {' '.join(flags) or 'plain'}"
-        with take_lock(out / LOCK):
+        with locked(out / LOCK):
             ended = self.job(out, *flags)
             left: Any = sorted(path.name for path in out.iterdir() if path.name != LOCK)
             if self.fault(out, ended) or ended.status != 2 or "is in use by" not in ended.errors or left != before:
                 counts.fail(f"{what}: not refused: {ended.errors[-300:]}")
+        (out / LOCK).write_text("a process that is gone\n")
         again = self.job(out, "--resume")
         if again.status or not parquet.read_table(out).equals(self.rows):
             counts.fail(f"{what}: cannot go on: {again.errors[-300:]}")

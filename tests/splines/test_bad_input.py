@@ -93,7 +93,7 @@ def test_inputs_that_are_not_tensors():
     [
         ({"domain": "reals"}, ("domain", "'real', 'unit'", "'reals'")),
         ({"domain": None}, ("domain", "None")),
-        ({"slopes": "akima"}, ("slopes", "'steffen', 'free'", "'akima'")),
+        ({"slopes": "akima"}, ("slopes", "'steffen' or 'free'", "'akima'")),
         ({"backend": "cuda"}, ("backend", "'auto'", "'reference'", "'cuda'")),
     ],
 )
@@ -129,7 +129,7 @@ def test_num_params():
             num_params("linear", wrong)
     with expect(ValueError, "family must be one of 'cubic', 'linear'", "got 'quartic'"):
         num_params("quartic", 3)
-    with expect(ValueError, "slopes of a cubic spline", "'steffen', 'free'", "got 'fixed'"):
+    with expect(ValueError, "slopes of a cubic spline", "'steffen' or 'free'", "got 'fixed'"):
         num_params("cubic", 3, "fixed")
     with expect(ValueError, "slopes of a linear spline", "got 'free'"):
         num_params("linear", 3, "free")

@@ -61,7 +61,7 @@ def test_a_record_is_all_that_a_new_family_needs(sine):
     torch.testing.assert_close(log_slope, (torch.pi / 2 * torch.sin(torch.pi * X)).log())
     back, _ = splines.spline(y, params, "sine", domain="unit", inverse=True)
     torch.testing.assert_close(back, X)
-    layer = ElementMap("sine", num_bins=3, domain="unit", min_bin_width=0.1, min_bin_height=0.2)
+    layer = ElementMap("sine", num_bins=3, domain="unit", min_bin_width=0.1)
     assert layer.num_params == 3
     found, wanted = layer(X, PARAMS[:3])[0], splines.spline(X, PARAMS[:3], "sine", domain="unit", min_bin_width=0.1)[0]
     assert torch.equal(found, wanted)

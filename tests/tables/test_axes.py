@@ -19,7 +19,7 @@ from cubicflow.tables.kinds.gridded import Gridded
 from cubicflow.tables.kinds.listed import Listed
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.cells import learn_cells
-from cubicflow.tables.model.plain_rows import plain_numbers
+from cubicflow.tables.schema.plain_rows import plain_numbers
 
 MODELLED = [kind for kind in KINDS if kind not in ("constant", "dropped")]
 

@@ -24,8 +24,8 @@ from cubicflow.distributions import StandardNormal
 from cubicflow.tables import Split, TableError, TableOptions, infer, open_table
 from cubicflow.tables.maps import Histogram, Map, Scaled, histogram_of_codes
 from cubicflow.tables.model.flow import FlowEncoder, column_densities, log_likelihood, offsets
-from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table
+from cubicflow.tables.schema.plain_rows import PlainRows
 from cubicflow.tables.unit_scale import CodeCounts
 from cubicflow.transforms import Compose
 
@@ -266,7 +266,7 @@ def test_streaming_equals_reading_at_once(tmp_path: Path, monkeypatch: pytest.Mo
             assert isinstance(other.map, Histogram)
             assert one.map.edges == other.map.edges
             np.testing.assert_allclose(one.map.masses, other.map.masses, rtol=1e-9)
-    monkeypatch.setattr("cubicflow.tables.table_rows.MOST_IN_MEMORY", 0)
+    monkeypatch.setattr("cubicflow.tables.schema.plain_rows.MOST_IN_MEMORY", 0)
     spooled = load_parts(table, encoder, Split(), "error", 1500, tmp_path)
     assert isinstance(spooled.train.numbers, np.memmap)
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]

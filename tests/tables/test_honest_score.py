@@ -20,11 +20,11 @@ from cubicflow.flows.serialization import FlowFileError
 from cubicflow.tables import FittedTable, Split, TableError, TableOptions, fit_table, infer, open_table
 from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.independent import IndependentColumns
-from cubicflow.tables.model.plain_rows import PlainRows
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.run.means import Mean
 from cubicflow.tables.run.scored_parts import score_parts
 from cubicflow.tables.run.verdicts import Score, ScoreOfRows, Used, gap, score_lines, score_warnings, verdict
+from cubicflow.tables.schema.plain_rows import PlainRows
 
 RNG = np.random.default_rng(0)
 N = 400

@@ -8,7 +8,7 @@ import pytest
 
 from cubicflow.tables import FittedTable, fit_table
 from cubicflow.tables.model.cell_encoder import CellEncoder
-from cubicflow.tables.model.plain_rows import Numbers
+from cubicflow.tables.schema.plain_rows import Numbers
 from cubicflow.tables.table_error import TableError
 
 

@@ -17,10 +17,10 @@ from cubicflow.tables.laws.cells import CELL, INTERVAL
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.columns import ModelOfColumns, suited_columns_model
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.read.table import in_memory
 from cubicflow.tables.schema import Schema
 from cubicflow.tables.schema.inference import TableOptions, infer
+from cubicflow.tables.schema.plain_rows import Numbers, PlainRows
 from cubicflow.tables.schema.split import Undivided
 from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import fit

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cubicflow.arguments import number, positive
+from cubicflow.arguments import number, one_of, positive
 from cubicflow.extras import need
 from cubicflow.weights import systematic
 
@@ -159,8 +159,7 @@ class ImageDensity:
             fit: ``"crop"`` takes the largest centred square; ``"stretch"`` keeps the whole picture and changes its
                 proportions.
         """
-        if by not in ("darkness", "light"):
-            raise ValueError(f"by must be 'darkness' or 'light', got {by!r}")
+        one_of("by", by, ("darkness", "light"))
         grey = read_grey(path, size=size, fit=fit).astype(np.float64)
         return cls(255.0 - grey if by == "darkness" else grey)
 
@@ -246,8 +245,7 @@ def read_grey(
     (64, 64)
     """
     _power_of_two(size)
-    if fit not in ("crop", "stretch"):
-        raise ValueError(f"fit must be 'crop' or 'stretch', got {fit!r}")
+    one_of("fit", fit, ("crop", "stretch"))
     need("pillow", "reading pictures")
     from PIL import Image, ImageOps, UnidentifiedImageError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,7 @@ from cubicflow.arguments import check_context_given, positive
 from cubicflow.distributions.base import LOG_SQRT_2PI, Base
 from cubicflow.nets import CausalGRU
 from cubicflow.nets.masked_residual_mlp import start_decoding
-
-
-class CausalNetworkFactory(Protocol):
-    """A function that makes a causal network from its sizes: a class, or a ``functools.partial`` of a class."""
-
-    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
+from cubicflow.nets.network_factory import NetworkFactory, make_network
 
 
 class AutoregressiveMixture(Base):
@@ -49,17 +43,12 @@ class AutoregressiveMixture(Base):
         features: int,
         components: int = 10,
         *,
-        network: nn.Module | CausalNetworkFactory = CausalGRU,
+        network: nn.Module | NetworkFactory = CausalGRU,
         context_features: int = 0,
     ) -> None:
         super().__init__(features)
         self.components, self.context_features = positive("components", components), context_features
-        out_features = 3 * components * features
-        if not isinstance(network, nn.Module):
-            network = network(features, out_features, context_features=context_features)
-        elif (found := getattr(network, "out_features", out_features)) != out_features:
-            raise ValueError(f"this base needs a network with out_features={out_features}, got one with {found}")
-        self.network = network
+        self.network = make_network(network, features, 3 * components * features, context_features, causal=True)
 
     def log_prob(self, z: Tensor, temperature: float = 1.0, context: Tensor | None = None) -> Tensor:
         self._check(z, temperature)

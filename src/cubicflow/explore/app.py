@@ -87,7 +87,7 @@ class Opening:
         except Exception as error:
             LOG.exception("the page cannot start")
             raise RuntimeError(f"the page cannot start: {type(error).__name__}: {error}") from None
-        explorer.warm_up()
+        explorer.fast.wake()  # opens the run before the first request
         return explorer
 
 

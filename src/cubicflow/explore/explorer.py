@@ -57,10 +57,6 @@ class Explorer:
         self._is_drawn |= name in ("data", "what-if")
         return content, run.version
 
-    def warm_up(self) -> None:
-        """Start opening the run before the first request."""
-        self.fast.wake()
-
     def close(self) -> None:
         """End both threads."""
         self.fast.close()

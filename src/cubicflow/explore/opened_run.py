@@ -22,7 +22,7 @@ from cubicflow.explore.subject import Subject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
-from cubicflow.tables.read import BUILT_IN, in_memory
+from cubicflow.tables.read import BUILT_IN
 from cubicflow.training.run_folder import read_metrics
 from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
 from cubicflow.weights import Floats
@@ -146,30 +146,18 @@ class OpenedRun:
         rows, numbers = found
         return DataRows(self.fitted.numbers(rows), self.fitted.split.parts_of(numbers) == 0, rows)
 
-    # --- rows that scores are compared with ---
-
     @Once
-    def reference(self) -> tuple[pa.Table, str]:
-        """Training rows and their name. Without data, rows are drawn from the model."""
-        if self.data is not None and self.data.rows is not None and self.data.is_train.any():
-            train = self.data.rows.filter(pa.array(self.data.is_train))[:REFERENCE_ROWS]
-            return pa.Table.from_batches([train]), "training rows"
-        drawn = self.subject.fitted.sample(REFERENCE_ROWS, self.subject.usual or None, seed=1)
-        return drawn, "rows drawn from the model"
-
-    @Once
-    def reference_scores(self) -> Floats:
-        rows, name = self.reference
-        is_text = name == "training rows" and self.table is not None and self.table.is_text
-        batches = self.subject.fitted.score_batches(in_memory(rows, name, is_text=is_text))
-        scores: Floats = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
-        return scores[np.isfinite(scores)]
-
-    @Once
-    def reference_conditionals(self) -> Floats | None:
-        """The log probability of every value of the reference rows, (R, D); None for a flow with context, or with
-        columns that count mass."""
-        return self.subject.fitted.conditionals(self.reference[0])
+    def reference(self) -> tuple[Floats, Floats | None, str]:
+        """Scores of training rows, their terms, and the name of these rows. Without data, rows are drawn from the
+        model."""
+        data, fitted, name = self.data, self.subject.fitted, "training rows"
+        if data is not None and data.rows is not None and data.is_train.any():
+            rows = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
+        else:
+            drawn, name = fitted.sample(REFERENCE_ROWS, self.subject.usual or None, seed=1), "rows drawn from the model"
+            (rows,) = drawn.combine_chunks().to_batches()
+        scored = fitted.model.score(fitted.encoder.read(rows))
+        return scored.log_p[np.isfinite(scored.log_p)], scored.terms, name
 
     def about(self) -> dict[str, Any]:
         """Return the facts about the run that every view needs first."""

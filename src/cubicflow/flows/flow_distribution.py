@@ -81,16 +81,13 @@ class FlowDistribution(Distribution):
         return shape, batch, 1, expanded(self.context, batch, self.flow.context_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        features = len(self.event_shape)
-        if value.shape[value.ndim - features :] != self.event_shape:
-            return self.flow.log_prob(value, self.context)  # raises an error that names the shape
+        log_prob = self.flow.log_prob(value, self.context)
         try:
-            batch = torch.broadcast_shapes(value.shape[: value.ndim - features], self.batch_shape)
+            return log_prob.expand(torch.broadcast_shapes(log_prob.shape, self.batch_shape))
         except RuntimeError:
             raise ValueError(
                 f"value of shape {tuple(value.shape)} does not broadcast with batch shape {tuple(self.batch_shape)}"
             ) from None
-        return self.flow.log_prob(value.expand(*batch, *self.event_shape), self.context)
 
 
 def _expands(old: torch.Size, new: torch.Size) -> bool:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cubicflow.weights import effective_size, systematic
 
@@ -37,6 +38,8 @@ class ProductMixture:
         shares: (K,), positive.
         circles: for each column, whether 0 and 1 are the same point; factors are then equal at both ends.
 
+    ``below`` (K, D, B + 1) has the mass of each factor below each node.
+
     >>> nodes = torch.linspace(0, 1, 3, dtype=torch.float64).expand(1, 3)
     >>> hat = ProductMixture(nodes, torch.tensor([[[0.0, 1.0, 0.0]]], dtype=torch.float64), torch.ones(1), [False])
     >>> hat.log_densities(torch.tensor([[0.5]], dtype=torch.float64)).exp()
@@ -49,11 +52,10 @@ class ProductMixture:
         self.nodes = nodes.contiguous()
         self.widths = nodes.diff(dim=1)  # (D, B)
         self.circles = circles
-        ends = (heights[..., :1] + heights[..., -1:]) / 2
-        closed = torch.cat([ends, heights[..., 1:-1], ends], dim=-1)
-        heights = torch.where(torch.tensor(circles)[:, None], closed, heights)
-        steps = (heights[..., :-1] + heights[..., 1:]) / 2 * self.widths
-        self.heights = heights / steps.sum(-1, keepdim=True)
+        heights = _closed(heights, circles)
+        masses = (heights[..., :-1] + heights[..., 1:]) / 2 * self.widths
+        below = pad(masses.cumsum(-1), (1, 0))
+        self.heights, self.below = heights / below[..., -1:], below / below[..., -1:]
         self.shares = shares.double() / shares.sum()
 
     def __len__(self) -> int:
@@ -73,12 +75,12 @@ class ProductMixture:
 
     def draw(self, part: int, noise: Tensor) -> Tensor:
         """Map uniform noise to points of one product, column by column with quantile functions: (n, D) -> (n, D)."""
-        heights, before = self.heights[part], self._below(part)
+        heights, below = self.heights[part], self.below[part]
         v = noise.T.contiguous()
-        interval = (torch.searchsorted(before, v, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
+        interval = (torch.searchsorted(below, v, right=True) - 1).clamp(0, self.widths.shape[1] - 1)
         low, high = heights.gather(1, interval), heights.gather(1, interval + 1)
         width = self.widths.gather(1, interval)
-        rest = (v - before.gather(1, interval)).clamp(min=0) / width
+        rest = (v - below.gather(1, interval)).clamp(min=0) / width
         # Solve low t + (high - low) t^2 / 2 = rest. In this form of the root the denominator has no cancellation.
         root = (low.square() + 2 * (high - low) * rest).clamp(min=0).sqrt()
         t = (2 * rest / (low + root).clamp(min=1e-300)).clamp(0, 1)
@@ -91,15 +93,8 @@ class ProductMixture:
         high = self.heights[part].gather(1, places.interval + 1)
         t = places.position
         inside = self.widths.gather(1, places.interval) * t * (low + (high - low) * t / 2)
-        noise = self._below(part).gather(1, places.interval) + inside
+        noise = self.below[part].gather(1, places.interval) + inside
         return noise.T.clamp(0, 1), (low + (high - low) * t).clamp(min=1e-300).log().sum(0)
-
-    def _below(self, part: int) -> Tensor:
-        """Return the mass of each factor below each node, (D, B + 1)."""
-        heights = self.heights[part]
-        masses = (heights[:, :-1] + heights[:, 1:]) / 2 * self.widths
-        below = torch.cat([torch.zeros_like(masses[:, :1]), masses.cumsum(1)], dim=1)
-        return below / below[:, -1:]
 
     def _factors(self, k: int, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Return the terms of the left and the right hat in each factor of product k, and their sum: (D, N) each."""
@@ -125,29 +120,15 @@ class ProductMixture:
         factors = [self._factors(k, places) for k in range(len(self))]
         logs = torch.stack([total.log().sum(0) for _, _, total in factors])  # (K, N)
         memberships = (logs + self.shares.log()[:, None]).softmax(0) * weights
-        areas = self._areas()
+        areas = (pad(self.widths, (0, 1)) + pad(self.widths, (1, 0))) / 2  # of the hat functions, (D, B + 1)
         heights = []
         for (low, high, total), membership in zip(factors, memberships, strict=True):
             per_height = membership / total
             counts = PRIOR_POINTS * areas
             counts = counts.scatter_add(1, places.interval, low * per_height)
             counts = counts.scatter_add(1, places.interval + 1, high * per_height)
-            heights.append(self._joined(counts) / self._joined(areas))
+            heights.append(_closed(counts, self.circles) / _closed(areas, self.circles))
         return ProductMixture(self.nodes, torch.stack(heights), memberships.sum(1) + 1e-6, self.circles)
-
-    def _areas(self) -> Tensor:
-        """Return the areas of the hat functions, (D, B + 1)."""
-        zero = torch.zeros_like(self.nodes[:, :1])
-        return (torch.cat([self.widths, zero], dim=1) + torch.cat([zero, self.widths], dim=1)) / 2
-
-    def _joined(self, amounts: Tensor) -> Tensor:
-        """Replace the amounts at both ends of a circular column by their sum: (D, B + 1) -> (D, B + 1)."""
-        both = amounts[:, 0] + amounts[:, -1]
-        circle = torch.tensor(self.circles)
-        joined = amounts.clone()
-        joined[:, 0] = torch.where(circle, both, amounts[:, 0])
-        joined[:, -1] = torch.where(circle, both, amounts[:, -1])
-        return joined
 
     def on_nodes(self, nodes: Tensor) -> ProductMixture:
         """Return the same factors, interpolated on other nodes."""
@@ -159,6 +140,13 @@ class ProductMixture:
         """Return the mixture without products of a share below ``least``. At least one product stays."""
         keep = self.shares >= min(least, float(self.shares.max()))
         return ProductMixture(self.nodes, self.heights[keep], self.shares[keep], self.circles)
+
+
+def _closed(values: Tensor, circles: list[bool]) -> Tensor:
+    """Replace the values at both ends of a circular column by their mean: (..., D, B + 1) -> (..., D, B + 1)."""
+    ends = (values[..., :1] + values[..., -1:]) / 2
+    closed = torch.cat([ends, values[..., 1:-1], ends], dim=-1)
+    return torch.where(torch.tensor(circles)[:, None], closed, values)
 
 
 def uniform_mixture(features: int, circles: list[bool]) -> ProductMixture:

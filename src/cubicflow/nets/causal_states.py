@@ -25,13 +25,11 @@ class CausalStates(nn.Module, ABC):
     order of the features, as in :class:`~cubicflow.nets.MaskedResidualMLP`.
 
     Args:
-        in_features, out_features: sizes.
         hidden_features: H, the size of a state and of each hidden layer.
         num_blocks: the number of hidden layers of the network that reads the states.
-        context_features: C; 0 for no context.
         dropout: the probability of dropout after each hidden layer.
-        identity_start: start the last layer at zero.
-        scale_output: divide the outputs by sqrt(H).
+        in_features, out_features, context_features, identity_start, scale_output: as in
+            :class:`~cubicflow.nets.residual_net.ResidualNet`.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ def start_decoding(network: nn.Module, like: Tensor, context: Tensor | None) -> 
     """Return the function of the network's own ``start_decoding``; see :class:`~cubicflow.nets.CausalTransformer`. If
     it has none, each call takes a full pass. ``like`` has the shape of the inputs, (N, D)."""
     if (own := getattr(network, "start_decoding", None)) is not None:
-        function: Callable[[Tensor | None], Tensor] = own(len(like), context)
+        function: Callable[[Tensor | None], Tensor] = own(like.shape[0], context)
         return function
     known: list[Tensor] = []
 
@@ -98,7 +98,8 @@ def start_decoding(network: nn.Module, like: Tensor, context: Tensor | None) -> 
         # Features from i on are unknown and set to 0. The network's outputs for feature i do not depend on them.
         x = torch.cat([*known, torch.zeros_like(like[:, i:])], dim=1)
         outputs: Tensor = network(x) if context is None else network(x, context)
-        return outputs.unflatten(1, (like.shape[1], -1))[:, i]
+        by_feature: Tensor = outputs.unflatten(1, (like.shape[1], -1))
+        return by_feature[:, i]
 
     return next_outputs
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from cubicflow.arguments import one_of
 from cubicflow.splines.bins import Bins
 from cubicflow.splines.cubic import CUBIC, cubic_bins, cubic_circle
 from cubicflow.splines.evaluation import UnitMap
@@ -81,10 +82,7 @@ def known_slopes(family: str, slopes: str | None) -> str | None:
 
 def find_family(family: str, slopes: str | None) -> Family:
     """Return the record of a family. Raise a ValueError that lists the choices if there is none."""
-    if (family, slopes) in FAMILIES:
-        return FAMILIES[family, slopes]
-    names = sorted(family_names())
-    if family not in names:
-        raise ValueError(f"family must be one of {', '.join(map(repr, names))}, got {family!r}")
-    choices = ", ".join(repr(choice) for name, choice in FAMILIES if name == family)
-    raise ValueError(f"slopes of a {family} spline must be one of {choices}, got {slopes!r}")
+    if (family, slopes) not in FAMILIES:
+        one_of("family", family, sorted(family_names()))
+        one_of(f"slopes of a {family} spline", slopes, [choice for name, choice in FAMILIES if name == family])
+    return FAMILIES[family, slopes]

@@ -26,7 +26,6 @@ from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.maps import Scaled
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.model.flow import FlowEncoder, FlowOfNumbers
-from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, TableModel
 from cubicflow.tables.query import sample
 from cubicflow.tables.query.all_columns import Marginals, marginals, marginals_of_rows
@@ -41,6 +40,7 @@ from cubicflow.tables.read.places import is_path, open_table
 from cubicflow.tables.read.table import Table, in_memory
 from cubicflow.tables.read.text.reading import DEFAULT_READING, Reading
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError

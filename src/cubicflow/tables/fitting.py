@@ -31,7 +31,7 @@ from cubicflow.tables.schema.inference import Inferred, TableOptions, infer
 from cubicflow.tables.schema.split import split_from
 from cubicflow.tables.schema.usable_rows import Missing
 from cubicflow.tables.table_error import TableError
-from cubicflow.tables.table_rows import TableRows, load_numbers
+from cubicflow.tables.table_rows import TableRows
 from cubicflow.training import FitResult, TrainingConfig, fit
 from cubicflow.training.run_folder import RunFolder
 
@@ -151,8 +151,7 @@ def fit_table(
         say(f"warning: {warning}")
     _check_settings(settings or {}, kind)
     kept_constraints = learn_constraints(constraints, found.schema, found.table, missing)
-    numbers, chosen = load_numbers(found.table, found.schema, found.split, missing, found.rows, temporary)
-    about = found.schema, numbers, [part.numpy() for part in chosen], config.seed, settings or {}
+    about = found.schema, found.numbers, found.row_numbers, config.seed, settings or {}
     prepared = prepare(kind, *about)
     kept_constraints = (*kept_constraints, *(each for each in prepared.copies if each not in kept_constraints))
     for note in (*prepared.model.notes, *described_copies(prepared.copies), *_gap_notes(found)):

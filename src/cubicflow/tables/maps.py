@@ -190,53 +190,6 @@ def _normal_cdf(z: Floats) -> Floats:
     return result
 
 
-# --- statistics of the training rows of a column, accumulated batch by batch ---
-
-
-@dataclass(frozen=True)
-class Moments:
-    """The total weight, the mean and the sum of squares around the mean of some values, which may have weights.
-
-    Moments of several batches are added by the rule of Chan, Golub and LeVeque (1979), which does not subtract large
-    sums. With an infinite value, such as the score of a row of probability 0, the mean is infinite and the standard
-    deviation NaN.
-
-    >>> both = Moments.of(np.array([1.0, 2.0])) + Moments.of(np.array([6.0]))
-    >>> both.mean, both.weight
-    (3.0, 3.0)
-    """
-
-    weight: float = 0.0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    @classmethod
-    def of(cls, values: Floats, weights: Floats | None = None) -> Moments:
-        """Return the moments of values with these weights."""
-        weight = float(len(values) if weights is None else weights.sum())
-        if not weight:
-            return cls()
-        mean = float(np.average(values, weights=weights))
-        if not math.isfinite(mean):
-            return cls(weight, mean, math.nan)
-        squares = (values - mean) ** 2
-        return cls(weight, mean, float((squares if weights is None else weights * squares).sum()))
-
-    def __add__(self, other: Moments) -> Moments:
-        if not self.weight or not other.weight:
-            return self if self.weight else other
-        total = self.weight + other.weight
-        if not math.isfinite(self.mean) or not math.isfinite(other.mean):
-            return Moments(total, self.mean + other.mean, math.nan)
-        shift = other.mean - self.mean
-        squares = self.squares + other.squares + shift * shift * self.weight * other.weight / total
-        return Moments(total, self.mean + shift * other.weight / total, squares)
-
-    @property
-    def std(self) -> float:
-        return math.sqrt(self.squares / self.weight) if self.weight else 0.0
-
-
 def histogram_of_codes(seen: CodeCounts, low: int | None, high: int | None) -> Histogram:
     """Return a histogram of ordered codes.
 

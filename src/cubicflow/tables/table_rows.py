@@ -1,13 +1,8 @@
-"""The rows of a table for training: plain numbers in memory, or in a file if they are many, encoded with noise on
-access.
-"""
+"""The rows of a table for training: plain numbers, encoded with noise on access."""
 
 from __future__ import annotations
 
-import math
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,15 +12,9 @@ from torch import Tensor
 from cubicflow.data.row_summary import ContentDigest
 from cubicflow.data.rows import SCAN_ROWS, Batch, IndexedRows, Order
 from cubicflow.seeds import Stream, derive_seed, scramble
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.table_model import Encoder
-from cubicflow.tables.read.file_checks import changed
-from cubicflow.tables.read.table import Table
-from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import PARTS, Split
-from cubicflow.tables.schema.usable_rows import Missing, pieces
+from cubicflow.tables.schema.plain_rows import Numbers
 
-MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 GROUP_ROWS = 1 << 14  # rows encoded at once, which saves calls of the maps
 
 
@@ -81,33 +70,3 @@ class TableRows(IndexedRows):
     def plain(self, first: int, last: int) -> Numbers:
         """Return the rows ``first`` to ``last`` of this part as plain numbers, for scoring."""
         return self.encoder.split(np.asarray(self.numbers[self.row_numbers[first:last].numpy()]))
-
-
-def load_numbers(
-    table: Table, schema: Schema, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
-) -> tuple[NDArray[np.float64], list[Tensor]]:
-    """Return the plain numbers (rows, D + C + weight) of a table, and the row numbers of each part.
-
-    The numbers are in memory or, if there are many, in a temporary file in ``folder``. The file has no name. The system
-    deletes it when the process ends, even by a crash.
-    """
-    reader, columns = PlainRows(schema), schema.check(table, weights=True)
-    shape = rows, len(schema.model) + len(schema.context) + (schema.weights is not None)
-    if math.prod(shape) <= MOST_IN_MEMORY:
-        numbers: NDArray[np.float64] = np.empty(shape)
-    else:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            numbers = np.memmap(file, np.float64, "w+", shape=shape)
-    labels = np.empty(rows, dtype=np.int8)
-    filled = stop = 0
-    for piece in pieces(table, columns, missing):
-        stop = filled + len(piece.numbers)
-        if stop > rows:
-            break
-        read = reader.read(piece.batch, weights=True)
-        numbers[filled:stop] = np.column_stack([part for part in read if part is not None])
-        labels[filled:stop] = split.parts_of(piece.numbers)
-        filled = stop
-    if stop != rows:
-        raise changed(table.name, rows, stop)
-    return numbers, [torch.from_numpy(np.flatnonzero(labels == i)) for i in range(len(PARTS))]

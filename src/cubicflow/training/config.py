@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from cubicflow.arguments import number, unknown_name, whole_number
+from cubicflow.arguments import number, one_of, unknown_name, whole_number
 
 PRECISIONS = ("float32", "tf32", "bf16")
 MOST_VALIDATION_ROWS = 50_000
@@ -86,8 +86,7 @@ class TrainingConfig:
             self._convert(name, number, least=0)
         for name in ("beta2", "average_decay", "validation_fraction"):
             self._convert(name, number, least=0, below=1)
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
+        one_of("precision", self.precision, PRECISIONS)
         if self.steps is not None:
             for name in ("warmup_steps", "validate_every", "log_every"):
                 if (value := getattr(self, name) or 0) > self.steps:

@@ -21,7 +21,7 @@ from cubicflow.saved import LARGEST, Count, SavedValueError, from_json
 from cubicflow.training import checkpoint as checkpoints
 from cubicflow.training.checkpoint import Checkpoint, DamagedCheckpointError, Loss, RunNumbers, Seconds, WeightsKind
 from cubicflow.training.config import describe_changes
-from cubicflow.training.errors import RunFolderError
+from cubicflow.training.errors import RunFolderError, cannot_resume
 
 LOCK_FILE = "lock"
 METRICS_FILE = "metrics.jsonl"  # one line of JSON for each logged step
@@ -119,17 +119,12 @@ class RunFolder(OwnedFolder):
         self._compare(config)
         result = config.get("result")
         if not isinstance(result, dict):
-            raise RunFolderError(
-                f"cannot resume: {self.path / CONFIG_FILE} has no section 'result'; start over", overwrite=True
-            )
+            raise cannot_resume(f"{self.path / CONFIG_FILE} has no section 'result'")
         if result.get("finished"):
             try:
                 self.finished = from_json(RunResult, result)
             except SavedValueError as error:
-                raise RunFolderError(
-                    f"cannot resume: the section 'result' of {self.path / CONFIG_FILE} {error}; start over",
-                    overwrite=True,
-                ) from None
+                raise cannot_resume(f"the section 'result' of {self.path / CONFIG_FILE} {error}") from None
             with self.writing():
                 checkpoints.remove_checkpoints(self.path)  # left by a process that was killed in ``finish``
             return
@@ -137,7 +132,7 @@ class RunFolder(OwnedFolder):
             try:
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
-                raise RunFolderError(f"cannot resume: {error}; start over", overwrite=True) from None
+                raise cannot_resume(error) from None
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers.step
             self._cut_metrics(self.saved_step or 0)
 
@@ -221,10 +216,10 @@ class RunFolder(OwnedFolder):
             flow_files.compare(path, flow_files.state_shapes(self.flow), flow_files.read_header(path))
             tensors = flow_files.read_tensors(path, None)
         except FlowFileError as error:
-            raise RunFolderError(f"cannot resume: {error}; start over", overwrite=True) from None
+            raise cannot_resume(error) from None
         here = self.flow.state_dict()
         if wrong := [name for name, value in tensors.items() if not is_usable(value, [here[name]])]:
-            raise RunFolderError(f"cannot resume: {path}: {wrong[0]} holds invalid numbers; start over", overwrite=True)
+            raise cannot_resume(f"{path}: {wrong[0]} holds invalid numbers")
         return tensors
 
     @contextmanager

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from cubicflow.arguments import config_of, permutation, positive
 from cubicflow.nets import MaskedResidualMLP
 from cubicflow.nets.masked_residual_mlp import start_decoding
+from cubicflow.nets.network_factory import NetworkFactory, make_network
 from cubicflow.nets.tracing import constant_tensor
-from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
-from cubicflow.transforms.network_check import check_causal, is_own
 from cubicflow.transforms.transform import Transform, check_ends, check_inputs, sum_features
 
 
@@ -67,9 +66,7 @@ class Autoregressive(Transform):
         self._map = self.element_map.columns(columns)
         self._maps = [self._map.columns([i]) for i in range(features)]
         size, circles = self.element_map.num_params, self.element_map.circles(columns)
-        self.network = make_network(network, features, features * size, context_features, circles)
-        if not is_own(self.network):
-            check_causal(self.network, features, features * size, context_features)
+        self.network = make_network(network, features, features * size, context_features, circles, causal=True)
         self._levels: list[list[int]] | None = getattr(self.network, "levels", None)
         if self._levels is not None:
             self.inverse_passes = len(self._levels)

@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cubicflow.arguments import config_of, number, one_of, positive
 from cubicflow.nets import ConcatSquashMLP
+from cubicflow.nets.network_factory import NetworkFactory, make_network
 from cubicflow.nets.rng import current_generator
-from cubicflow.transforms.coupling import NetworkFactory, make_network
 from cubicflow.transforms.solvers import DORMAND_PRINCE, RK4, Field, find_steps, step
 from cubicflow.transforms.transform import Transform, check_inputs
 

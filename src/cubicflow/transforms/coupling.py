@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from cubicflow.hooks import hook
+from cubicflow.nets.network_factory import NetworkFactory, make_network
 from cubicflow.transforms.element_map import ElementMap
 from cubicflow.transforms.elementwise import Elementwise
 from cubicflow.transforms.halves import Halves, join, slices_of, split
-from cubicflow.transforms.network_check import check_outputs, is_own
 from cubicflow.transforms.transform import Transform, check_ends, check_inputs, sum_features
-
-
-class NetworkFactory(Protocol):
-    """A function that makes the network of a layer from its sizes: a network class, or a ``functools.partial`` of a
-    class. If some inputs are angles, the factory is also called with ``circles=[...]``, one bool for each input."""
-
-    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
 
 
 def alternating_mask(features: int, *, even: bool = True) -> list[bool]:
@@ -147,29 +139,6 @@ class CouplingPass:
         else:
             log_det = sum_features(log_slope) + sum_features(log_slope_identity)
         return join(identity, transformed, layer.halves), log_det
-
-
-def make_network(
-    network: nn.Module | NetworkFactory,
-    in_features: int,
-    out_features: int,
-    context_features: int,
-    circles: Sequence[bool] = (),
-) -> nn.Module:
-    """Return the given network, or the network that the factory makes. Raise a ValueError if its sizes or its circular
-    inputs do not fit the layer."""
-    angles = {"circles": list(circles)} if any(circles) else {}
-    if not isinstance(network, nn.Module):
-        network = network(in_features, out_features, context_features=context_features, **angles)
-    elif list(getattr(network, "circles", None) or []) != angles.get("circles", []) and hasattr(network, "circles"):
-        raise ValueError(f"this layer needs a network with circles={angles.get('circles')}, got {network.circles}")
-    needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
-    for name, size in needed.items():
-        if (found := getattr(network, name, size)) != size:
-            raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
-    if not is_own(network):
-        check_outputs(network, in_features, out_features, context_features)
-    return network
 
 
 coupling_pass = hook("transforms", CouplingPass)

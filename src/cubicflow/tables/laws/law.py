@@ -127,9 +127,7 @@ class Law:
         result: Floats = found.cpu().numpy()
         if self.fixed is None:
             return result
-        each = (sets.sets.take(np.array([v])) for v in range(len(sets.fields)))
-        inside = np.stack([one.contains(self.fixed) for one in each], axis=1)
-        kept = (1 - self.slack) * inside + self.slack * result
+        kept = (1 - self.slack) * sets.sets.membership(self.fixed) + self.slack * result
         return np.where(np.isposinf(self.fixed)[:, None], result, kept)
 
     def draw(self, within: SetCells, generator: torch.Generator, log_tilt: Floats | None = None) -> Drawn:

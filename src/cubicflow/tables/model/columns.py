@@ -19,10 +19,10 @@ from cubicflow.tables.laws.cells import CELL, NumberCells
 from cubicflow.tables.model.cell_encoder import CellEncoder
 from cubicflow.tables.model.cores import GROUP
 from cubicflow.tables.model.network import ColumnsModel
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.model.rules import described_rules
 from cubicflow.tables.model.table_model import Scored, TableModel, checked_scores
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.laws.cells import find_atoms
 from cubicflow.tables.laws.independent import IndependentColumns
-from cubicflow.tables.model.plain_rows import Numbers, plain_numbers
 from cubicflow.tables.model.table_model import Encoder, OlderRunError, Scored, TableModel, check_drawn, checked_scores
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import Numbers, plain_numbers
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:

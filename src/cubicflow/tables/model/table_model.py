@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.laws.cells import Cells
-from cubicflow.tables.model.plain_rows import Numbers, PlainRows
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import Numbers, PlainRows
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:

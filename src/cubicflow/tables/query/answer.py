@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from cubicflow.arguments import unknown_name
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.laws.cells import NumberCells
-from cubicflow.tables.model.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.query.question import Question
 from cubicflow.tables.query.strategies import paths_to_last, probability_of, weighed, weighted_rows
 from cubicflow.tables.query.walk import effective_size
+from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError
 
@@ -144,7 +144,10 @@ class Conditional:
         can be missing. A real number that is not an atom has mass 0.
         """
         y = self._listed() if values is None else self._plain(values)
-        return Masses(self._shown(y), *self._estimated([self._single(v) for v in y.tolist()]))
+        found = self._estimated(Set.known(y))
+        if self._is_mixture and self._cells_are_points:  # single numbers that are not atoms have densities
+            found = Estimates(*(np.where(np.isnan(y) | np.isin(y, self._atoms), each, 0.0) for each in found))
+        return Masses(self._shown(y), *found)
 
     def density(self, values: Sequence[object]) -> Estimates:
         """Return the density per unit of real numbers at values.
@@ -162,9 +165,8 @@ class Conditional:
             )
         y = np.array([self._beside(v) for v in self._plain(values).tolist()])
         if self._is_mixture:
-            return self._estimated([Set.points([v]) for v in y.tolist()])
-        pairs = [self._density_at(float(v)) for v in y]
-        return Estimates(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+            return self._estimated(Set.known(y))
+        return Estimates(*np.array([self._density_at(v) for v in y.tolist()]).reshape(-1, 2).T)
 
     def cdf(self, values: Sequence[object]) -> Estimates:
         """Return, for each value, the probability that the column is present and at most that value."""
@@ -187,25 +189,18 @@ class Conditional:
 
     # --- computation ---
 
-    def _estimated(self, sets: Sequence[Set]) -> Estimates:
+    def _estimated(self, sets: Set) -> Estimates:
         """Return the probability (V,) of each set."""
         if self._is_mixture:
-            return self._means.of(self._law.masses(self._coder.of(Set.stacked(sets))))
-        shares = self._means.shares
-        inside = np.stack([each.contains(self._y) for each in sets], axis=1)
+            return self._means.of(self._law.masses(self._coder.of(sets)))
+        shares, inside = self._means.shares, sets.membership(self._y)
         return self._means.of_flags(shares @ inside, shares**2 @ inside)
 
     def _below(self, ends: Floats) -> Estimates:
         """Return the probability (V,) of numbers up to each end."""
-        whole = np.floor(ends) if self._column.counts_mass else ends
-        return self._estimated([Set.between((-math.inf, end)) for end in whole.tolist()])
-
-    def _single(self, v: float) -> Set:
-        """Return the set of one value. A real number that is not an atom has mass 0 under a distribution."""
-        if math.isnan(v):
-            return Set.between(gap=True)
-        is_null = self._is_mixture and self._cells_are_points and v not in self._atoms
-        return Set.between() if is_null else Set.points([v])
+        last = np.floor(ends) if self._column.counts_mass else ends
+        intervals = np.stack([np.full(len(last), -math.inf), last], axis=-1)
+        return self._estimated(Set(intervals[:, None], np.zeros(len(last), np.bool_)))
 
     @property
     def _cells_are_points(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -239,38 +240,29 @@ def learn_constraints(
     found: list[Constraint] = [read_constraint(text, schema) for text in texts]
     if not found:
         return ()
-    names = list(dict.fromkeys(name for each in found for name in each.names))
-    broken, rows_read = [0] * len(found), 0
-    first: list[tuple[int, str] | None] = [None] * len(found)
-    seen: list[set[tuple[str, ...]]] = [set() for _ in found]
+    names = {name for each in found for name in each.names}
+    rows_read, broken = 0, Counter[int]()
+    first: dict[int, str] = {}  # the first row that breaks a constraint
+    seen = [set[tuple[str, ...]]() for _ in found]
     for piece in pieces(table, schema.check(table), missing):
         rows = {name: piece.batch.column(name) for name in names}
         rows_read += len(piece.batch)
         for i, each in enumerate(found):
             if isinstance(each, FixedCombination):
                 seen[i].update(pair for pair in combinations_of(each.names, rows, schema) if None not in pair)
-                continue
-            wrong = np.flatnonzero(each.broken(rows, schema))
-            broken[i] += len(wrong)
-            if len(wrong) and first[i] is None:
-                row = int(wrong[0])
-                first[i] = int(piece.numbers[row]) + 1, example(each, rows, row)
-    for each, count, where in zip(found, broken, first, strict=True):
-        if where is not None:
-            raise TableError(
-                f"constraint {each.text!r}: {count:,} of {rows_read:,} rows break it, the first is row {where[0]:,} "
-                f"({where[1]}); correct those rows, or leave the constraint out"
-            )
-    learned = [
+            elif len(wrong := np.flatnonzero(each.broken(rows, schema))):
+                broken[i] += len(wrong)
+                values = ", ".join(f"{name} = {shown(rows[name].take(wrong[:1]))[0]}" for name in each.names)
+                first.setdefault(i, f"row {piece.numbers[wrong[0]] + 1:,} ({values})")
+    for i, row in first.items():
+        raise TableError(
+            f"constraint {found[i].text!r}: {broken[i]:,} of {rows_read:,} rows break it, the first is {row}; correct "
+            "those rows, or leave the constraint out"
+        )
+    return tuple(
         replace(each, allowed=frozenset(pairs)) if isinstance(each, FixedCombination) else each
         for each, pairs in zip(found, seen, strict=True)
-    ]
-    return tuple(learned)
-
-
-def example(constraint: Constraint, rows: Mapping[str, pa.Array], row: int) -> str:
-    """Return the values of a row in the columns of a constraint, as text for messages."""
-    return ", ".join(f"{name} = {shown(rows[name][row : row + 1])[0]}" for name in constraint.names)
+    )
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from numpy.typing import NDArray
 
 from cubicflow.arguments import whole_number
 from cubicflow.seeds import derive_seed, fresh_seed
 from cubicflow.tables.arrow_types import Floats, is_text, read_text, wider, without_views
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.impute import fill_gaps
 from cubicflow.tables.read.table import Table, in_memory
+from cubicflow.tables.schema.plain_rows import with_gaps
 from cubicflow.tables.table_error import TableError
 
 if TYPE_CHECKING:
@@ -80,16 +79,14 @@ class FilledTable:
     def _fill(self, piece: int, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], Floats]:
         """Return the indices of the rows with missing values, and the filled rows as plain numbers (draws, n, D)."""
         model = self.fitted.model.laws()
-        device = model.network.positions.device
         numbers = model.encoder.read(batch)
         self._count(batch)
         rows = np.flatnonzero(np.isnan(numbers.y).any(axis=1))
         # one seed for the whole table, a separate stream for each batch
-        generator = torch.Generator(device).manual_seed(derive_seed(self._entropy, piece) >> 1)
+        generator = self.fitted.generator(derive_seed(self._entropy, piece) >> 1)
         context = None if numbers.context is None else numbers.context[rows]
-        how: dict[str, Any] = {"draws": self.draws, "most_likely": self.most_likely}
-        how["constraints"] = self.fitted.constraints
-        return rows, fill_gaps(model, numbers.y[rows], context, generator, **how)
+        how = self.fitted.constraints, self.draws, self.most_likely
+        return rows, fill_gaps(model, numbers.y[rows], context, generator, *how)
 
     def _count(self, batch: pa.RecordBatch) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -155,13 +152,11 @@ def _cast(values: pa.Array, type: pa.DataType) -> pa.Array:
 def impute_rows(fitted: FittedTable, rows: pa.Table | pa.RecordBatch, **how: Any) -> list[pa.Table]:
     """Return one filled table per draw for a table in memory. ``how`` are the arguments of :class:`FilledTable`."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    table = table.cast(without_views(table.schema))
-    for column in fitted.schema.columns:  # a column without values has the null type: cast it to the fitted type
-        if column.name in table.column_names and pa.types.is_null(table.schema.field(column.name).type):
-            type = pa.string() if is_text(column.arrow_type) else column.arrow_type
-            table = table.set_column(
-                table.column_names.index(column.name), column.name, table.column(column.name).cast(type)
-            )
+    # a column without values has the null type: cast it to the fitted type
+    fitted_types = {c.name: pa.string() if is_text(c.arrow_type) else c.arrow_type for c in fitted.schema.columns}
+    types = ((each.name, each.type) for each in without_views(table.schema))
+    known = [(name, fitted_types.get(name, type) if pa.types.is_null(type) else type) for name, type in types]
+    table = table.cast(pa.schema(known))
     source = in_memory(table, "the table")
     filled = FilledTable(fitted, source, **how)
     return [pa.Table.from_batches(filled.batches(k)) for k in range(filled.draws)]

@@ -14,7 +14,7 @@ that the value is present. Rows whose first missing value is in the same column 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,14 +25,13 @@ from cubicflow.tables.laws.cells import Cells, NumberCells, WordCells
 from cubicflow.tables.laws.coder import SetCells
 from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import Computed, solved_columns
+from cubicflow.tables.query.sums import solved_by_sums
 from cubicflow.tables.query.walk import Particles, Walk
 from cubicflow.tables.schema.sets import Set
 from cubicflow.weights import systematic
 
 PARTICLES = 64  # particles per row
 AT_ONCE = 1 << 14  # particles in memory at once
-Sums = Mapping[int, Sequence[Computed]]  # for every column of a sum, functions that compute it from the other columns
 UNEVEN = 0.5  # effective share of a row's particles; a row with a smaller share is resampled
 
 
@@ -41,11 +40,9 @@ def fill_gaps(
     y: Floats,
     context: Floats | None,
     generator: torch.Generator,
-    *,
-    constraints: Sequence[Constraint] = (),
-    draws: int = 1,
-    most_likely: bool = False,
-    particles: int = PARTICLES,
+    constraints: Sequence[Constraint],
+    draws: int,
+    most_likely: bool,
 ) -> Floats:
     """Return rows (N, D) of plain numbers, in the table's order, with missing values filled: (draws, N, D).
 
@@ -54,54 +51,48 @@ def fill_gaps(
     circle, the median is the particle's value with the least mean distance from the values of all particles.
     """
     walk = Walk(model, {}, present=True, constraints=constraints)
-    sums = solved_columns(walk)
     rows = y[:, walk.places]
     found = np.repeat(rows[None], draws, axis=0)
     first = np.where(np.isnan(rows).any(axis=1), np.isnan(rows).argmax(axis=1), -1)
     for start in range(rows.shape[1]):
         members = np.flatnonzero(first == start)
-        for chunk in np.array_split(members, max(math.ceil(len(members) * particles / AT_ONCE), 1)):
+        for chunk in np.array_split(members, max(math.ceil(len(members) * PARTICLES / AT_ONCE), 1)):
             if len(chunk):
                 walk.context = None if context is None else context[chunk]
-                found[:, chunk] = _fill(walk, sums, rows[chunk], start, generator, draws, most_likely, particles)
-    return np.stack([walk.to_table(each) for each in found])
+                seed = int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device))
+                chooser = np.random.default_rng(seed)
+                state = _completed(walk, rows[chunk], start, generator, chooser)
+                filled = _most_likely(walk, state, rows[chunk])[None] if most_likely else _drawn(state, draws, chooser)
+                found[:, chunk] = np.where(np.isnan(rows[chunk]), filled, rows[chunk])
+    return walk.to_table(found)
 
 
-def _fill(
-    walk: Walk,
-    sums: Sums,
-    rows: Floats,
-    start: int,
-    generator: torch.Generator,
-    draws: int,
-    most_likely: bool,
-    particles: int,
-) -> Floats:
-    """Return the filled rows (draws, n, D) of rows (n, D) whose first missing value is in column ``start``."""
+def _completed(
+    walk: Walk, rows: Floats, start: int, generator: torch.Generator, chooser: np.random.Generator
+) -> Particles:
+    """Return the particles of rows (n, D) whose first missing value is in column ``start``, one row after the other."""
     count, columns = rows.shape
     state = walk.begun(rows, start)
     walk.law(start, state)  # the first columns are embedded once for all particles of a row
-    row_of = np.repeat(np.arange(count), particles)
+    row_of = np.repeat(np.arange(count), PARTICLES)
     state, known = state.take(row_of), rows[row_of]
-    state.log_weight = np.zeros(len(row_of))
-    chooser = np.random.default_rng(int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device)))
     for i in range(start, columns):
-        _step(walk, sums, state, i, known, generator)
+        _step(walk, state, i, known, generator)
         _check(walk, state, i, count)
         if i + 1 < columns:
-            state = _resample_uneven(state, count, particles, chooser)
-    return _chosen(walk, sums, state, rows, draws, most_likely, chooser)
+            state = _resample_uneven(state, count, chooser)
+    return state
 
 
-def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, generator: torch.Generator) -> None:
+def _step(walk: Walk, state: Particles, i: int, rows: Floats, generator: torch.Generator) -> None:
     """Set column i of every particle: its known value in ``rows`` (N, D), the value of a sum, or a drawn value.
 
     A known value is a set of one number. It is equally probable under all particles if no training row had it.
     """
     value, coder = rows[:, i], walk.coders[i]
-    if i in sums:  # a sum gives the value if the row has all other columns of the sum, or they are drawn
-        solved = _solved(sums, i, np.where(np.isnan(state.y), rows, state.y))
-        value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
+    # a sum gives the value if the row has all other columns of the sum, or they are drawn
+    solved = solved_by_sums(walk, i, np.where(np.isnan(state.y), rows, state.y))
+    value = np.where(np.isnan(value) & np.isfinite(solved), solved, value)
     is_known = ~np.isnan(value)
     is_unseen = is_known & (coder.cells.encode(value)[:, 0] < 0)
     law = walk.law(i, state)
@@ -114,14 +105,6 @@ def _step(walk: Walk, sums: Sums, state: Particles, i: int, rows: Floats, genera
     within = coder.of(Set.known(value, is_known & ~is_unseen))
     y, log_weight = law.draw(within, generator, _agreeing(walk, within, i, rows))
     walk.settle(state, i, np.where(is_known, value, y), np.where(is_unseen, 0.0, log_weight))
-
-
-def _solved(sums: Sums, i: int, y: Floats) -> Floats:
-    """Return the value of column i that a sum gives in every row (N, D); infinite where no sum gives one."""
-    found = np.full(len(y), np.inf)
-    for solve in sums.get(i, ()):
-        found = np.where(np.isinf(found), solve(y), found)
-    return found
 
 
 def _check(walk: Walk, state: Particles, i: int, count: int) -> None:
@@ -149,56 +132,52 @@ def _agreeing(walk: Walk, within: SetCells, i: int, rows: Floats) -> Floats | No
     return found
 
 
-def _resample_uneven(state: Particles, count: int, particles: int, chooser: np.random.Generator) -> Particles:
+def _resample_uneven(state: Particles, count: int, chooser: np.random.Generator) -> Particles:
     """Resample the particles of rows with uneven weights."""
-    w = _weights(state.log_weight, count, particles)
-    uneven = 1 / (w**2).sum(axis=1) < UNEVEN * particles
+    w = _weights(state)
+    uneven = 1 / (w**2).sum(axis=1) < UNEVEN * PARTICLES
     if not uneven.any():
         return state
-    chosen = np.tile(np.arange(particles), (count, 1))
-    chosen[uneven] = systematic(w[uneven], particles, chooser.random((int(uneven.sum()), 1)))
-    log_weight = np.where(uneven[:, None], 0.0, np.log(np.maximum(w, 1e-300))).ravel()
-    state = state.take((chosen + particles * np.arange(count)[:, None]).ravel())
-    state.log_weight = log_weight
+    chosen = np.tile(np.arange(PARTICLES), (count, 1))
+    chosen[uneven] = systematic(w[uneven], PARTICLES, chooser.random((int(uneven.sum()), 1)))
+    state = state.take((chosen + PARTICLES * np.arange(count)[:, None]).ravel())
+    state.log_weight = np.where(uneven[:, None], 0.0, np.log(np.maximum(w, 1e-300))).ravel()
     return state
 
 
-def _weights(log_weight: Floats, count: int, particles: int) -> Floats:
-    """Return weights (rows, particles) that sum to 1 in each row."""
-    each = log_weight.reshape(count, particles)
+def _weights(state: Particles) -> Floats:
+    """Return weights (rows, PARTICLES) that sum to 1 in each row."""
+    each = state.log_weight.reshape(-1, PARTICLES)
     w = np.exp(each - each.max(axis=1, keepdims=True))
     found: Floats = w / w.sum(axis=1, keepdims=True)
     return found
 
 
-def _chosen(
-    walk: Walk, sums: Sums, state: Particles, rows: Floats, draws: int, most_likely: bool, chooser: np.random.Generator
-) -> Floats:
-    """Return rows (draws, n, D) in which each missing value is filled from a chosen particle, or with the most likely
-    value."""
-    count, columns = rows.shape
-    w = _weights(state.log_weight, count, len(state) // count)
-    y = state.y.reshape(count, -1, columns)
-    if most_likely:
-        filled = rows.copy()
-        for i in range(columns):
-            gap = np.isnan(rows[:, i])
-            filled[gap, i] = _most_likely(y[gap, :, i], w[gap], walk.coders[i].cells)
-            for fixed in (walk.determined(filled, i), _solved(sums, i, np.where(np.isnan(rows), filled, rows))):
-                filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
-        return np.repeat(filled[None], draws, axis=0)
+def _drawn(state: Particles, draws: int, chooser: np.random.Generator) -> Floats:
+    """Return the values of ``draws`` particles of each row, chosen by weight: (draws, n, D)."""
+    w = _weights(state)
     indices = chooser.permuted(systematic(w, draws, chooser.random((len(w), 1))), axis=1)  # (n, draws)
-    drawn = np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
-    return np.where(np.isnan(rows), drawn, rows)
+    y = state.y.reshape(*w.shape, -1)
+    return np.take_along_axis(y, indices[:, :, None], axis=1).transpose(1, 0, 2)
 
 
-def _most_likely(y: Floats, w: Floats, cells: Cells) -> Floats:
+def _most_likely(walk: Walk, state: Particles, rows: Floats) -> Floats:
+    """Return rows (n, D) with the missing values filled: with what sums and rules determine, or by :func:`_middle`."""
+    w, filled = _weights(state), rows.copy()
+    y = state.y.reshape(*w.shape, -1)
+    for i in range(rows.shape[1]):
+        gap = np.isnan(rows[:, i])
+        filled[gap, i] = _middle(y[gap, :, i], w[gap], walk.coders[i].cells)
+        for fixed in (walk.determined(filled, i), solved_by_sums(walk, i, np.where(np.isnan(rows), filled, rows))):
+            filled[:, i] = np.where(gap & np.isfinite(fixed), fixed, filled[:, i])
+    return filled
+
+
+def _middle(y: Floats, w: Floats, cells: Cells) -> Floats:
     """Return for each row of particles (n, P) the value with the least mean distance from all particles.
 
     It is the weighted median of numbers. Any two words have the same distance, so it is the word with the most weight.
     """
-    if not len(y):
-        return np.empty(0)
     apart = np.abs(y[:, :, None] - y[:, None, :])  # (n, P, P)
     if isinstance(cells, WordCells):
         apart = np.sign(apart)

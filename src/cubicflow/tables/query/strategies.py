@@ -1,19 +1,10 @@
 """Ways to answer a question: weighted beginnings of rows that meet its conditions and constraints.
 
-:func:`paths` follows every path through the columns, with its probability. A path is one combination of values. If
-every column up to the last condition has a list of values, and there are few paths, the answer equals the model's up to
-rounding. If there are too many, values that no training row had are left to one value, and their probability is the
-error of the answer.
-
-:func:`draw_particles` draws weighted rows inside the sets (see :mod:`cubicflow.tables.query.walk`) until they have the
-requested effective size. If few of them are effective, the proposals are tilted.
-
-:class:`~cubicflow.tables.query.pool.Pool` weighs rows that were drawn before, by the distributions of their cells.
-
-:func:`rejected` keeps the rows of a sample that meet the question. It needs no distributions, so it serves flows.
-
-All ways agree within their errors. Conditions on the first columns need few paths. An equality leaves one value of its
-column. The last conditioned column adds no paths, because only the probability of its set is needed.
+All paths are exact and fast if few columns with lists of values come before the last condition. Conditions on the first
+columns need few paths. An equality leaves one value of its column. The last conditioned column adds no paths, because
+only the probability of its set is needed. Particles always serve. The page has a pool of rows that were drawn before
+(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All ways agree within their
+errors.
 """
 
 from __future__ import annotations
@@ -128,9 +119,10 @@ def weighted_rows(question: Question, stop: int, size: float, generator: torch.G
 
 @torch.no_grad()
 def paths(question: Question, stop: int, most: int | None = None) -> Begun | None:
-    """Return every path through columns 0 .. ``stop`` - 1.
+    """Return every path through columns 0 .. ``stop`` - 1, with its probability: one combination of values each.
 
-    Return None if a column has no list, or for more than ``most`` paths, by default MOST_PATHS.
+    If all values would be too many, values that no training row had are left to one value, and their probability is the
+    error of the answer. Return None if a column has no list, or for more than ``most`` paths, by default MOST_PATHS.
     """
     walk, most = question.walk, MOST_PATHS if most is None else most
     if question.is_impossible:
@@ -206,8 +198,9 @@ def draw_particles(
 ) -> Begun:
     """Return rows that are drawn column by column inside the sets, with columns 0 .. ``stop`` - 1.
 
-    Their effective size is ``size``, or less if MOST_PARTICLES do not reach it. ``between`` is called before each part
-    of the rows. An error that it raises ends the drawing.
+    Their effective size is ``size``, or less if MOST_PARTICLES do not reach it. If few of the first particles are
+    effective, the proposals are tilted. ``between`` is called before each part of the rows. An error that it raises
+    ends the drawing.
     """
     walk = question.walk
     first = best = Begun(walk.run(PILOT, stop, generator), stop, PILOT)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cubicflow.tables.arrow_types import Floats, is_date
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.model.plain_rows import with_gaps
 from cubicflow.tables.query.constraints import CLOSE, Constraint, LinearConstraint, kept_rows, number_of
+from cubicflow.tables.schema.plain_rows import with_gaps
 from cubicflow.tables.schema.sets import Flags
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def computed_columns(walk: Walk) -> dict[int, Computed]:
     return found
 
 
-def solved_columns(walk: Walk) -> dict[int, list[Computed]]:
-    """Return, for every column of these sums, functions that compute it from the other columns."""
-    found: dict[int, list[Computed]] = {}
+def solved_by_sums(walk: Walk, i: int, y: Floats) -> Floats:
+    """Return column i of rows (N, D), computed from the other columns of a sum; infinite where no sum gives it."""
+    found = np.full(len(y), np.inf)
     for constraint, modelled in _sums(walk):
-        for i in modelled:
-            found.setdefault(i, []).append(partial(_solved, walk, constraint, i))
+        if i in modelled:
+            found = np.where(np.isinf(found), _solved(walk, constraint, i, y), found)
     return found
 
 

@@ -234,9 +234,9 @@ class Walk:
         return particles if len(particles) == n else particles.take(np.zeros(n, np.int64))
 
     def to_table(self, y: Floats) -> Floats:
-        """Return plain numbers (N, D) in the table's order instead of the model's."""
+        """Return plain numbers (..., D) in the table's order instead of the model's."""
         found = np.empty_like(y)
-        found[:, self.places] = y
+        found[..., self.places] = y
         return found
 
 

@@ -1,8 +1,7 @@
-"""Infer the schema of a table: one pass collects facts about all rows, another collects statistics of the training
-rows.
+"""Infer the schema of a table: one pass collects facts about all rows, another reads the rows as plain numbers.
 
-Kinds, words and ranges come from all rows. Every estimated number (means, spreads, histograms)
-comes from the training rows alone.
+Kinds, words and ranges come from all rows. Every estimated number (means, spreads, histograms) comes from the training
+rows alone.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats, is_date, is_number, is_readable, is_text, read_text, shown
 from cubicflow.tables.kinds import KIND_NAMES, decide
@@ -25,11 +25,12 @@ from cubicflow.tables.kinds.column import Bounds, Column, Evidence, Role
 from cubicflow.tables.kinds.facts import Facts
 from cubicflow.tables.kinds.listed import Dropped
 from cubicflow.tables.kinds.real import Real
-from cubicflow.tables.maps import Moments, Scaled
+from cubicflow.tables.maps import Scaled
 from cubicflow.tables.read.table import ROW_INDEX, Table
 from cubicflow.tables.read.text.found_notations import detect_notations
 from cubicflow.tables.read.text.reading import INDEX
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.plain_rows import load_numbers
 from cubicflow.tables.schema.remarks import (
     OrderOfRows,
     huge_whole_numbers,
@@ -42,7 +43,7 @@ from cubicflow.tables.schema.remarks import (
     unrepeated_numbers,
 )
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
-from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces, without_values
+from cubicflow.tables.schema.usable_rows import Missing, pieces, without_values
 from cubicflow.tables.table_error import TableError, some
 from cubicflow.tables.unit_scale import CodeCounts
 
@@ -153,6 +154,8 @@ class Inferred:
     gaps: dict[str, int]  # missing values of each column that has any, if rows that lack a value are kept
     sample: pa.Table  # a sample of training rows
     split: Split  # the split of this table
+    numbers: Floats  # the used rows as plain numbers (N, D + C + weight), in a temporary file if they are many
+    row_numbers: list[NDArray[np.int64]]  # the rows of each part of the split, as numbers of used rows
 
 
 def infer(
@@ -221,7 +224,7 @@ def _infer(
         role: Role = "weights" if name == options.weights else "context" if name in options.context else "model"
         kind = "categorical" if name in options.keep and is_text(facts.type) else None
         columns[name] = decide(facts, options.kinds.get(name, kind), role)
-    _check_roles(columns, options)
+    _check_roles(columns, options, survey.facts)
     notes = [_index_note(name, is_text=table.is_text) for name in indices]
     notes += table.remarks
     notes += [left_out_note(identifiers)] if identifiers else []
@@ -237,9 +240,9 @@ def _infer(
             sample = survey.sample if name not in gaps else _present(survey.sample, name)
             columns[name], remarks = column.settle(Evidence(survey.facts[name], sample, *requested))
             notes += remarks
-    columns = _learn(pieces(table, used, missing), columns, options, split)
-    every = [columns.get(name) or Dropped(name, "string", "dropped") for name in names]
-    schema = Schema(tuple(every))
+    prepared = Schema(tuple(columns.get(name) or Dropped(name, "string", "dropped") for name in names))
+    numbers, row_numbers = load_numbers(table, prepared, split, missing, survey.rows, spool)
+    schema = _learned(prepared, numbers, row_numbers[0], options)
     doubted = [c for c in schema.model if c.name not in options.named] if leave_out_identifiers else []
     return Inferred(
         schema=schema,
@@ -259,6 +262,8 @@ def _infer(
         gaps=gaps,
         sample=survey.sample,
         split=split,
+        numbers=numbers,
+        row_numbers=row_numbers,
     )
 
 
@@ -358,7 +363,7 @@ def _check_left(used: list[str], identifiers: Mapping[str, str]) -> None:
         )
 
 
-def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
+def _check_roles(columns: dict[str, Column], options: TableOptions, facts: Mapping[str, Facts]) -> None:
     if options.weights is not None:
         column = columns[options.weights]
         if not is_number(column.arrow_type):
@@ -368,7 +373,8 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
         if column.role == "constant":
             value = shown(column.decode(np.zeros(1)))[0]
             raise TableError(f"the weights in column {column.name!r} are all {value}; drop the column instead")
-        columns[column.name] = Real(column.name, column.type, "weights")
+        unit = 2.0 ** math.frexp(facts[column.name].largest)[1]  # a power of two, so no digit of a weight is lost
+        columns[column.name] = Real(column.name, column.type, "weights", map=Scaled(std=unit))
     fixed = [name for name in options.context if columns[name].role == "constant"]
     if fixed:
         raise TableError(f"context column {some(fixed)} is constant, so nothing can depend on it; drop the column")
@@ -384,44 +390,6 @@ def _check_roles(columns: dict[str, Column], options: TableOptions) -> None:
                 raise TableError(f"{what} to numbers, but column {name!r} is {kind}; leave this option out")
 
 
-class _Tally:
-    """An accumulator of the training rows of a column; ``finish`` returns the column with its map."""
-
-    def __init__(self, column: Column) -> None:
-        self.column = column
-        self.moments, self.counts = Moments(), CodeCounts()
-        self.rows, self.weight = 0, 0.0
-
-    def update(self, array: pa.Array, weights: Floats | None) -> None:
-        """Add training rows with these values and weights."""
-        missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
-        if missing.any():
-            array, weights = array.filter(pa.array(~missing)), None if weights is None else weights[~missing]
-        self.rows += len(array)
-        self.weight += float(len(array) if weights is None else weights.sum())
-        if self.column.is_list:
-            return
-        y = self.column.numbers(self.column.read(array))
-        shape = self.column.map
-        if isinstance(shape, Scaled):
-            shaped = shape.shaped(shape.start + shape.unit * (y + 0.5 * self.column.counts_mass))[0]
-            self.moments += Moments.of(shaped, weights)
-        elif self.column.counts_mass:
-            self.counts.update(y.astype("int64"), weights)
-
-    def finish(self, bounds: Bounds | None) -> Column:
-        """Return the column with the map that the training rows give."""
-        rows, weight = self.rows, self.weight
-        if not weight:
-            name = self.column.name
-            raise TableError(f"column {name!r} has no value in any training row; leave it out", drop=[name])
-        if isinstance(self.column.map, Scaled):
-            shape = replace(self.column.map, mean=self.moments.mean, std=self.moments.std or 1.0)
-            return replace(self.column, map=shape)
-        self.counts.counts *= rows / weight  # the counts sum to the number of rows, whatever the unit of the weights
-        return self.column.learn(self.counts, rows, bounds)
-
-
 def real_schema(names: Sequence[str], rows: Floats, weights: Floats, context: Collection[str] = ()) -> Schema:
     """Return a schema in which all columns are real, learned from rows (N, D) of numbers, however few.
 
@@ -432,41 +400,53 @@ def real_schema(names: Sequence[str], rows: Floats, weights: Floats, context: Co
     for name, values in zip(names, rows.T, strict=True):
         column = Real(name, "double", "context" if name in context else "model")
         shape, _ = column.shape(values.min(), values.max(), values)
-        shaped = shape.shaped(values)[0]
-        mean = float(np.average(shaped, weights=weights))
-        std = float(np.sqrt(np.average(np.square(shaped - mean), weights=weights)))
-        varies = values.min() < values.max()  # rounding of the mean can make the std of equal values positive
-        columns.append(replace(column, map=replace(shape, mean=mean, std=std if varies and std else 1.0)))
+        columns.append(replace(column, map=_centred(shape, values, weights)))
     return Schema(tuple(columns))
 
 
-def _learn(rows: Iterable[Piece], columns: dict[str, Column], options: TableOptions, split: Split) -> dict[str, Column]:
-    """Return the columns with the maps that the training rows give."""
-    tallies = {name: _Tally(column) for name, column in columns.items() if column.role != "weights"}
-    count, weight, total_weight = 0, 0.0, 0.0  # training rows; their weight; the weight of all rows
-    for piece in rows:
-        train = split.parts_of(piece.numbers) == 0
-        chosen = piece.batch.filter(pa.array(train))
-        weights = None
-        if options.weights is not None:
-            weights = columns[options.weights].encode(piece.batch.column(options.weights))
-            if (weights < 0).any():
+def _learned(schema: Schema, numbers: Floats, train: NDArray[np.int64], options: TableOptions) -> Schema:
+    """Return the schema with the maps that the training rows give. Weights (the last column of ``numbers``) are divided
+    by their mean, so they do not change the learning rate."""
+    learned: dict[str, Column] = {}
+    weights = None
+    if schema.weights is not None:
+        weights, column = numbers[train, -1], schema.weights
+        if not weights.any():
+            message = f"the weights in column {column.name!r} are all zero"
+            if numbers[:, -1].any():
                 raise TableError(
-                    f"column {options.weights!r} holds negative weights, such as {weights.min():g}; weights must be 0 "
-                    "or more"
+                    f"{message} in the training rows; choose other training rows by another seed", seed=...
                 )
-            total_weight += float(weights.sum())
-            weights = weights[train]
-        count += len(chosen)
-        weight += float(len(chosen) if weights is None else weights.sum())
-        for name, tally in tallies.items():
-            tally.update(chosen.column(name), weights)
-    if not weight:
-        message = f"the weights in column {options.weights!r} are all zero"
-        if total_weight:
-            raise TableError(f"{message} in the training rows; choose other training rows by another seed", seed=...)
-        raise TableError(f"{message}; give some rows a positive weight")
-    learned = {name: tally.finish(options.bounds.get(name)) for name, tally in tallies.items()}
-    if options.weights is not None:  # weights are divided by their mean, so they do not change the learning rate
-        learned[options.weights] = replace(columns[options.weights], map=Scaled(std=weight / count))
-    return learned
+            raise TableError(f"{message}; give some rows a positive weight")
+        mean = float(weights.mean())
+        learned[column.name] = replace(column, map=Scaled(std=column.needed_map.inverse(np.array(mean)).item()))
+        numbers[:, -1] /= mean
+    for i, column in enumerate([*schema.model, *schema.context]):
+        y = numbers[train, i]
+        present = ~np.isnan(y)
+        chosen = None if weights is None else weights[present]
+        learned[column.name] = _with_map(column, y[present], chosen, options.bounds.get(column.name))
+    return Schema(tuple(learned.get(column.name, column) for column in schema.columns))
+
+
+def _with_map(column: Column, y: Floats, weights: Floats | None, bounds: Bounds | None) -> Column:
+    """Return a column with the map that the numbers of the training rows give."""
+    if not len(y) or (weights is not None and not weights.any()):
+        raise TableError(f"column {column.name!r} has no value in any training row; leave it out", drop=[column.name])
+    if isinstance(column.map, Scaled):
+        return replace(column, map=_centred(column.map, y + 0.5 * column.counts_mass, weights))
+    if not column.has_steps:
+        return column
+    counts = CodeCounts()
+    counts.update(y.astype(np.int64), weights)
+    counts.counts *= len(y) / counts.counts.sum()  # as many as rows, whatever the unit of the weights
+    return column.learn(counts, len(y), bounds)
+
+
+def _centred(shape: Scaled, y: Floats, weights: Floats | None) -> Scaled:
+    """Return the map with the mean and the standard deviation of numbers."""
+    shaped = shape.shaped(shape.start + shape.unit * y)[0]
+    mean = np.average(shaped, weights=weights)
+    std = np.sqrt(np.average(np.square(shaped - mean), weights=weights))
+    varies = y.min() < y.max()  # rounding of the mean can make the std of equal values positive
+    return replace(shape, mean=float(mean), std=float(std) if varies and std else 1.0)

@@ -73,7 +73,7 @@ class Set:
         return cls(ends, np.concatenate([each.gap for each in sets]))
 
     @classmethod
-    def known(cls, y: Floats, is_known: Flags) -> Set:
+    def known(cls, y: Floats, is_known: Flags | bool = True) -> Set:
         """Return a set for each row: its number, which may be missing, where it is known, else all numbers."""
         point = is_known & ~np.isnan(y)
         ends = np.stack([np.where(point, y, -math.inf), np.where(point, y, math.inf)], axis=-1)
@@ -115,6 +115,10 @@ class Set:
         else:
             inside = np.any((y[:, None] >= self.ends[..., 0]) & (y[:, None] <= self.ends[..., 1]), axis=1)
         return (inside & ~np.isinf(y)) | (np.isnan(y) & self.gap)
+
+    def membership(self, y: Floats) -> Flags:
+        """Return which numbers (N,) lie in each of V sets, (N, V)."""
+        return np.stack([self.take(np.array([v])).contains(y) for v in range(len(self))], axis=1)
 
     @property
     def is_empty(self) -> bool:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, RET505
+# ruff: noqa: N803, RET505, RUF005
 """One element in its bin: the map, its log-slope and their gradients. Every argument holds one number per element.
 
 All positions are measured from the near end of the interval: the end that is nearer to the element. ``near`` and
@@ -91,33 +91,33 @@ def place_in_bin(near, before, size):
 
 
 @triton.jit
-def bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES):
-    """Return the slopes (start, end) at the bin's two ends, in units of the secant."""
+def evaluate_in_bin(near, bin, source, target, logits, K, INVERSE, SLOPES, STEPS):
+    """Return (t, 1 - t), the slopes at the bin's ends in units of the secant, and (q, qbar, f') as in ``unit.py``."""
     widths, heights = (target, source) if INVERSE else (source, target)
     start = end_slope(bin == 0, logits[0], widths[3], heights[3], widths[2], heights[2], SLOPES)
     end = end_slope(bin == K - 1, logits[1], widths[4], heights[4], widths[2], heights[2], SLOPES)
-    return start, end
+    t, tau = place_in_bin(near, source[0], source[2])
+    if INVERSE:
+        t, tau = solve(start, end, t, tau, SLOPES, STEPS)
+    return (t, tau, start, end) + shape(t, tau, start, end, SLOPES)
+
+
+@triton.jit
+def place_output(t, tau, q, qbar, target, INVERSE):
+    """Return the output's distances from the near end and from the other end."""
+    if INVERSE:
+        return target[0] + target[2] * t, target[1] + target[2] * tau
+    else:
+        return target[0] + target[2] * (t * q), target[1] + target[2] * (tau * qbar)
 
 
 @triton.jit
 def evaluate(x, ends, bin, source, target, logits, K, INVERSE, DOMAIN, SLOPES, STEPS):
     """Return (y, log_slope)."""
     near, far, flipped = ends
-    source_before, _, source_size, _, _ = source
-    target_before, target_after, target_size, _, _ = target
-    start, end = bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES)
-    t, tau = place_in_bin(near, source_before, source_size)
-    if INVERSE:
-        t, tau = solve(start, end, t, tau, SLOPES, STEPS)
-    q, qbar, slope = shape(t, tau, start, end, SLOPES)
-    if INVERSE:
-        secant = divide(source_size, target_size)
-        low = target_before + target_size * t
-        high = target_after + target_size * tau
-    else:
-        secant = divide(target_size, source_size)
-        low = target_before + target_size * (t * q)
-        high = target_after + target_size * (tau * qbar)
+    t, tau, _, _, q, qbar, slope = evaluate_in_bin(near, bin, source, target, logits, K, INVERSE, SLOPES, STEPS)
+    secant = divide(source[2], target[2]) if INVERSE else divide(target[2], source[2])
+    low, high = place_output(t, tau, q, qbar, target, INVERSE)
     if DOMAIN == REAL_LINE:
         # In the first bin low / near follows from the secant and q, and in the last bin high / far follows from the
         # secant and qbar. The distances themselves are not needed; near may be 0.
@@ -159,24 +159,13 @@ def evaluate_backward(x, ends, bin, source, target, logits, grad_y, grad_log_slo
     Terms that divide by G also multiply by t. The quotient t / G is computed as one number that stays finite there.
     """
     near, far, flipped = ends
-    source_before, _, source_size, _, _ = source
-    target_before, target_after, target_size, _, _ = target
-    start, end = bin_slopes(bin, source, target, logits, K, INVERSE, SLOPES)
+    source_size, target_size = source[2], target[2]
     first = bin == 0
     zero = tl.zeros_like(near)
-    t, tau = place_in_bin(near, source_before, source_size)
-    if INVERSE:
-        t, tau = solve(start, end, t, tau, SLOPES, STEPS)
-    q, qbar, slope = shape(t, tau, start, end, SLOPES)
+    t, tau, start, end, q, qbar, slope = evaluate_in_bin(near, bin, source, target, logits, K, INVERSE, SLOPES, STEPS)
     f_start, f_end, slope_start, slope_end, slope_t = shape_derivatives(t, tau, start, end, q, qbar, slope, SLOPES)
-    if INVERSE:
-        low = target_before + target_size * t
-        high = target_after + target_size * tau
-        edge_size = target_size
-    else:
-        low = target_before + target_size * (t * q)
-        high = target_after + target_size * (tau * qbar)
-        edge_size = target_size * q
+    low, high = place_output(t, tau, q, qbar, target, INVERSE)
+    edge_size = target_size if INVERSE else target_size * q
     grad_out = tl.where(flipped, -grad_y, grad_y)
     if DOMAIN == REAL_LINE:
         grad_log = grad_log_slope

@@ -110,10 +110,7 @@ def end_logits(params, columns, bin, flipped, K, SLOPES, CHUNK):
     SIZE: tl.constexpr = 2 if SLOPES == STEFFEN else K + 1
     if CHUNK == 0:
         slopes = flip(columns, flipped, 2 * K, SIZE)
-        if SLOPES == STEFFEN:
-            return slopes[0], slopes[1]
-        else:
-            return select(slopes, bin, 0, SIZE), select(slopes, bin, 1, SIZE)
+        return slopes if SLOPES == STEFFEN else (select(slopes, bin, 0, SIZE), select(slopes, bin, 1, SIZE))
     else:
         low = 0 if SLOPES == STEFFEN else bin
         return load_one(params, low, flipped, 2 * K, SIZE), load_one(params, low + 1, flipped, 2 * K, SIZE)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: N803, RET505
+# ruff: noqa: N803, RET505, SIM109
 """The bin's own unit square: the slopes at its ends, the map f from [0, 1] onto itself, its derivatives and its root.
 
 The modules ``bins.py``, ``cubic.py``, ``quadratic.py`` and ``rational_quadratic.py`` explain the formulas.
@@ -157,16 +157,14 @@ def end_slope(edge, logit, width_beyond, height_beyond, width, height, SLOPES):
 @triton.jit
 def end_slope_backward(grad, edge, logit, width_beyond, height_beyond, width, height, SLOPES):
     """Return the gradients of (logit, width_beyond, height_beyond, width, height)."""
-    if SLOPES == RATIONAL:
-        slope, rate = softplus_slope(logit)
-        grad_slope = grad * (width / height)
-        grad_logit = grad_slope * rate
-        grad_width = grad * slope / height
-        zero = tl.zeros_like(grad)
-        return grad_logit, zero, zero, grad_width, -grad_width * (width / height)
-    elif SLOPES == QUADRATIC:
+    if SLOPES == RATIONAL or SLOPES == QUADRATIC:
+        slope = logit
+        if SLOPES == RATIONAL:
+            slope, rate = softplus_slope(logit)
         grad_logit = grad * (width / height)
-        grad_width = grad * logit / height
+        if SLOPES == RATIONAL:
+            grad_logit *= rate
+        grad_width = grad * slope / height
         zero = tl.zeros_like(grad)
         return grad_logit, zero, zero, grad_width, -grad_width * (width / height)
     else:
@@ -317,10 +315,7 @@ def solve(start, end, c_low, c_high, SLOPES, STEPS):
     c = tl.where(mirrored, c_high, c_low)
     if SLOPES == RATIONAL:
         root, rest = rational_root(near_slope, far_slope, c)
-    elif SLOPES == QUADRATIC:
-        root = quadratic_root(near_slope, c)
-        rest = 1 - root
     else:
-        root = cubic_root(near_slope, far_slope, c, STEPS)
+        root = quadratic_root(near_slope, c) if SLOPES == QUADRATIC else cubic_root(near_slope, far_slope, c, STEPS)
         rest = 1 - root
     return tl.where(mirrored, rest, root), tl.where(mirrored, root, rest)

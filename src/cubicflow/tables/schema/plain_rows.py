@@ -6,7 +6,10 @@ missing value, and inf for a value that the column cannot hold, such as an unsee
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +19,14 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
+from cubicflow.tables.read.file_checks import changed
+from cubicflow.tables.read.table import Table
 from cubicflow.tables.schema import Schema
+from cubicflow.tables.schema.split import PARTS, Split
+from cubicflow.tables.schema.usable_rows import Missing, pieces
 from cubicflow.tables.table_error import TableError, some
+
+MOST_IN_MEMORY = 1 << 27  # numbers; one gibibyte
 
 
 class Numbers(NamedTuple):
@@ -65,7 +74,11 @@ class PlainRows:
                 )
             found = weights_column.needed_map.forward(weights_column.encode(array))[0]
             if (found < 0).any():
-                raise TableError(f"column {weights_column.name!r} holds negative weights; weights must be 0 or more")
+                least = float(weights_column.needed_map.inverse(found.min()))
+                raise TableError(
+                    f"column {weights_column.name!r} holds negative weights, such as {least:g}; weights must be 0 or "
+                    "more"
+                )
         return Numbers(y, context, found)
 
     def split(self, numbers: Floats) -> Numbers:
@@ -141,3 +154,33 @@ def _present(array: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return the values of an array that are not missing, and a mask of their places."""
     missing = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
     return (array if not missing.any() else array.filter(pa.array(~missing))), ~missing
+
+
+def load_numbers(
+    table: Table, schema: Schema, split: Split, missing: Missing | str, rows: int, folder: Path | None = None
+) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
+    """Return the plain numbers (rows, D + C + weight) of a table, and the row numbers of each part.
+
+    The numbers are in memory or, if there are many, in a temporary file in ``folder``. The file has no name. The system
+    deletes it when the process ends, even by a crash.
+    """
+    reader, columns = PlainRows(schema), schema.check(table, weights=True)
+    shape = rows, len(schema.model) + len(schema.context) + (schema.weights is not None)
+    if math.prod(shape) <= MOST_IN_MEMORY:
+        numbers: NDArray[np.float64] = np.empty(shape)
+    else:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            numbers = np.memmap(file, np.float64, "w+", shape=shape)
+    labels = np.empty(rows, dtype=np.int8)
+    filled = stop = 0
+    for piece in pieces(table, columns, missing):
+        stop = filled + len(piece.numbers)
+        if stop > rows:
+            break
+        read = reader.read(piece.batch, weights=True)
+        numbers[filled:stop] = np.column_stack([part for part in read if part is not None])
+        labels[filled:stop] = split.parts_of(piece.numbers)
+        filled = stop
+    if stop != rows:
+        raise changed(table.name, rows, stop)
+    return numbers, [np.flatnonzero(labels == i) for i in range(len(PARTS))]

@@ -1,13 +1,14 @@
-"""Checks of a user's network when its layer is built. A copy of the network runs on made-up rows. cubicflow's own
-networks are right by construction, and are not run."""
+"""The network of a layer or a base, given as a module or as a factory, and checks of a user's network: a copy runs on
+made-up rows. cubicflow's own networks are right by construction, and are not run."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,38 @@ LOW_PRECISION = (torch.float16, torch.bfloat16)
 TOLERANCE = 1e-3  # a share of the largest change of any output
 
 
-def is_own(network: nn.Module) -> bool:
-    """Return whether the network is one of cubicflow's own.
+class NetworkFactory(Protocol):
+    """A function that makes the network of a layer from its sizes: a network class, or a ``functools.partial`` of a
+    class. If some inputs are angles, the factory is also called with ``circles=[...]``, one bool for each input."""
 
-    >>> from cubicflow.nets import ResidualMLP
-    >>> is_own(ResidualMLP(1, 2)), is_own(nn.Linear(1, 2))
-    (True, False)
-    """
-    return type(network).__module__.startswith("cubicflow.")
+    def __call__(self, in_features: int, out_features: int, *, context_features: int) -> nn.Module: ...
+
+
+def make_network(
+    network: nn.Module | NetworkFactory,
+    in_features: int,
+    out_features: int,
+    context_features: int,
+    circles: Sequence[bool] = (),
+    *,
+    causal: bool = False,
+) -> nn.Module:
+    """Return the given network, or the network that the factory makes. Raise a ValueError if its sizes or its circular
+    inputs do not fit the layer, or if it should be ``causal`` and is not."""
+    angles = {"circles": list(circles)} if any(circles) else {}
+    if not isinstance(network, nn.Module):
+        network = network(in_features, out_features, context_features=context_features, **angles)
+    elif list(getattr(network, "circles", None) or []) != angles.get("circles", []) and hasattr(network, "circles"):
+        raise ValueError(f"this layer needs a network with circles={angles.get('circles')}, got {network.circles}")
+    needed = {"in_features": in_features, "out_features": out_features, "context_features": context_features}
+    for name, size in needed.items():
+        if (found := getattr(network, name, size)) != size:
+            raise ValueError(f"this layer needs a network with {name}={size}, got one with {found}")
+    if not type(network).__module__.startswith("cubicflow."):
+        check_outputs(network, in_features, out_features, context_features)
+        if causal:
+            check_causal(network, in_features, out_features, context_features)
+    return network
 
 
 def check_outputs(network: nn.Module, in_features: int, out_features: int, context_features: int) -> None:
