@@ -44,7 +44,7 @@ from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.training.unfinished import is_unfinished, load_unfinished
+from cubicflow.training.run_folder import is_unfinished, load_unfinished
 
 SECTION = "table"
 MODELS: dict[str, type[TableModel]] = {each.name: each for each in (ModelOfColumns, FlowOfNumbers)}
