@@ -208,8 +208,8 @@ class FittedTable:
         for a value that its column cannot hold.
         """
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        columns = [(column, table.column(column.name).combine_chunks()) for column in self.schema.model]
-        return np.column_stack([plain_numbers(column, array) for column, array in columns])
+        columns = self.schema.model
+        return np.column_stack([plain_numbers(each, table.column(each.name).combine_chunks()) for each in columns])
 
     # --- scores ---
 

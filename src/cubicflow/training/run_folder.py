@@ -134,6 +134,8 @@ class RunFolder(OwnedFolder):
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
                 raise cannot_resume(error) from None
+            if self.note is not None:  # the newest is damaged: the next save must not keep it as the previous one
+                (self.path / checkpoints.NEWEST).unlink(missing_ok=True)
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers.step
             self._cut_metrics(self.saved_step or 0)
 
