@@ -135,6 +135,7 @@ class _CsvFile:
             self._refuse_open_quotes(scanned)
             raise TableError(_explain(self.path, str(error), len(self.names), scanned.uneven)) from None
         if number_of_lines(text) != len(block) + found.empty + found.continued:
+            self._refuse_open_quotes(self._scanned())
             raise TableError(
                 f"{self.path}: {number_of_lines(text):,} lines below the names hold {len(block):,} rows, and neither "
                 "empty lines nor quoted text explain the difference; check the quotation marks"

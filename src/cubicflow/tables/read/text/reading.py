@@ -143,7 +143,7 @@ def read_head(path: Path, lines: Sequence[str], reading: Reading) -> tuple[str, 
     cells: list[list[str]] = []
     with suppress(csv.Error):
         cells = [*csv.reader(below, delimiter=delimiter)]
-    return delimiter, names_of(path, rows, cells, reading, "the first line" if end == 1 else f"row {end - 1}")
+    return delimiter, names_of(path, rows, cells, reading, "the first line" if end < 2 else f"row {end - 1}")
 
 
 def names_of(
@@ -162,6 +162,10 @@ def names_of(
             a row of values and ``reading.header`` is None.
     """
     if reading.header == NO_HEADER:
+        if not rows[0]:
+            raise TableError(
+                f"{table}: {where} is empty, and a table without names begins with a row; remove that line"
+            )
         return [f"x{i}" for i in range(len(rows[0]))]
     names = header_cells(rows)
     if not any(names):
