@@ -88,13 +88,15 @@ def permutation(name: str, order: Iterable[int], size: int) -> list[int]:
 
 
 def check_context_given(module: Any, context: Any, context_features: int) -> None:
-    """Raise ValueError unless there is a context exactly if the module takes one."""
+    """Raise ValueError unless there is a context, of the right size, exactly if the module takes one."""
     name = type(module).__name__
     if context is None and context_features:
         shape = f"(N, {context_features})"
         raise ValueError(f"{name} was built with context_features={context_features}; pass context= of shape {shape}")
     if context is not None and not context_features:
         raise ValueError(f"{name} was built without context but got context; build it with context_features=")
+    if context is not None and (context.ndim < 2 or context.shape[1] != context_features):
+        raise ValueError(f"{name} expects context of shape (N, {context_features}), got {tuple(context.shape)}")
 
 
 def config_of(module: object, *names: str) -> dict[str, Any]:

@@ -224,38 +224,38 @@ def check_plain(path: Path, most_bytes: int | None = None) -> None:
         raise NotPlainError(f"{path} has {found.st_size:,} bytes, more than the {most_bytes:,} allowed for this file")
 
 
-def take_lock(path: Path) -> TextIO:
-    """Create a file, lock it for this process, and return it, open. It contains the name of this process.
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Create a file that holds the name of this process, and lock it inside the block. Then remove it.
 
-    The system releases the lock when the file is closed or the process dies. The caller removes the file before it
-    closes the file. On a file system that cannot lock files, the file is not locked.
+    The system releases the lock when the process dies. On a file system that cannot lock files, nothing is locked.
 
     Raises InUseError if another process holds the lock, and NotPlainError if the path is not a plain file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "lock")
-    ...     with take_lock(path):
+    ...     with locked(path):
     ...         try:
-    ...             take_lock(path)
+    ...             with locked(path):
+    ...                 pass
     ...         except InUseError as error:
     ...             str(error).startswith(f"process {os.getpid()} on ")
     True
     """
-    file = os.fdopen(open_plain(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace")
-    try:
-        if not _locked(file, path):  # another process holds the lock, or has just released it and removed its file
-            raise InUseError(file.read().strip() or "another process")  # noqa: TRY301 - closes the file first
+    with os.fdopen(open_plain(path, os.O_RDWR), "r+", encoding="utf-8", errors="replace") as file:
+        if not _is_locked(file, path):  # another process holds the lock, or has just released it and removed its file
+            raise InUseError(file.read().strip() or "another process")
         file.truncate(0)
         # Not through the buffer: on a full disk, closing the file would write again and hide this error.
         os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    except BaseException:
-        file.close()
-        raise
-    return file
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def _locked(file: TextIO, path: Path) -> bool:
+def _is_locked(file: TextIO, path: Path) -> bool:
     """Lock a file, and return whether this process holds the lock, and the file still has its name."""
     import fcntl
 

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol
 
-from cubicflow.files import InUseError, check_plain, named_when_complete, take_lock, write_atomically
+from cubicflow.files import InUseError, check_plain, locked, named_when_complete, write_atomically
 
 
 class Files(Protocol):
@@ -77,14 +77,8 @@ class LocalFiles:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 
-    @contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        path = self.path / name
-        with take_lock(path):
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+    def locked(self, name: str) -> AbstractContextManager[None]:
+        return locked(self.path / name)
 
 
 class OwnedFolder(ABC):

@@ -17,10 +17,12 @@ import pytest
 from tests.explore.pages import TOKEN, ask, error_of, serving
 
 from cubicflow.explore import app, explorer, opened_run, subject
+from cubicflow.explore.cached_overview import CachedOverview
 from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.threads import Worker
 from cubicflow.tables import FittedTable
+from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.pool import Pool
 
 TOGETHER = 0.3  # seconds that the first thread waits for a second thread in the same function
@@ -53,7 +55,7 @@ def both(function: Callable[[], Any]) -> list[Any]:
         (opened_run, "Subject", lambda run: run.subject),
         (subject, "axis_of", lambda run: run.subject.axes),
         (opened_run, "read_metrics", lambda run: run.history),
-        (FittedTable, "score_batches", lambda run: run.reference_scores),
+        (ModelOfColumns, "score", lambda run: run.reference),
     ],
 )
 def test_both_threads_get_the_same_value(
@@ -69,7 +71,7 @@ def test_both_threads_get_the_same_value(
 def test_both_threads_open_the_run_once(lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meetings: list[str] = []
     monkeypatch.setattr(explorer, "open_run", met(open_run, meetings))
-    opened = Explorer(lists_run)
+    opened = Explorer(lists_run, CachedOverview(lists_run))
     first, second = both(opened.run)
     opened.close()
     assert first is second

@@ -129,6 +129,10 @@ def test_causal_outputs_see_earlier_features_and_nothing_else(kind, features: in
             "context_features=2; pass context=",
         ),
         (lambda: ResidualMLP(3, 4)(torch.zeros(1, 3), torch.zeros(1, 2)), "built without context but got context"),
+        (
+            lambda: ResidualMLP(3, 4, context_features=2)(torch.zeros(1, 3), torch.zeros(1, 3)),
+            r"ResidualMLP expects context of shape \(N, 2\), got \(1, 3\)",
+        ),
     ],
 )
 def test_errors_name_the_wrong_argument(make, message: str) -> None:

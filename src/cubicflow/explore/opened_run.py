@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -22,9 +21,8 @@ from cubicflow.explore.subject import Subject, spelled
 from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
-from cubicflow.tables.read import BUILT_IN, in_memory
-from cubicflow.training.run_folder import read_metrics
-from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
+from cubicflow.tables.read import BUILT_IN
+from cubicflow.training.run_folder import is_training, is_unfinished, load_unfinished, read_metrics
 from cubicflow.weights import Floats
 
 DATA_ROWS = 6000  # rows of the data that the page shows
@@ -59,10 +57,13 @@ class Once(Generic[T]):
 
 @dataclass
 class OpenedRun:
-    """The state of a run folder when it was opened. ``signature`` identifies the state."""
+    """The state of a run folder when it was opened.
+
+    ``signature`` names the state. By it, the page sees that its columns are those of an earlier state.
+    """
 
     path: Path
-    signature: tuple[Any, ...]
+    signature: str
     config: Mapping[str, Any]
     model: Any
     fitted: FittedTable | None = None
@@ -72,11 +73,6 @@ class OpenedRun:
     @property
     def name(self) -> str:
         return self.path.resolve().name
-
-    @property
-    def version(self) -> str:
-        """A name of the state of the run, by which the page sees that its columns are those of an earlier state."""
-        return hashlib.sha256(repr(self.signature).encode()).hexdigest()[:16]
 
     @property
     def kind(self) -> str:
@@ -146,30 +142,18 @@ class OpenedRun:
         rows, numbers = found
         return DataRows(self.fitted.numbers(rows), self.fitted.split.parts_of(numbers) == 0, rows)
 
-    # --- rows that scores are compared with ---
-
     @Once
-    def reference(self) -> tuple[pa.Table, str]:
-        """Training rows and their name. Without data, rows are drawn from the model."""
-        if self.data is not None and self.data.rows is not None and self.data.is_train.any():
-            train = self.data.rows.filter(pa.array(self.data.is_train))[:REFERENCE_ROWS]
-            return pa.Table.from_batches([train]), "training rows"
-        drawn = self.subject.fitted.sample(REFERENCE_ROWS, self.subject.usual or None, seed=1)
-        return drawn, "rows drawn from the model"
-
-    @Once
-    def reference_scores(self) -> Floats:
-        rows, name = self.reference
-        is_text = name == "training rows" and self.table is not None and self.table.is_text
-        batches = self.subject.fitted.score_batches(in_memory(rows, name, is_text=is_text))
-        scores: Floats = np.concatenate([batch.column(0).to_numpy(zero_copy_only=False) for batch in batches])
-        return scores[np.isfinite(scores)]
-
-    @Once
-    def reference_conditionals(self) -> Floats | None:
-        """The log probability of every value of the reference rows, (R, D); None for a flow with context, or with
-        columns that count mass."""
-        return self.subject.fitted.conditionals(self.reference[0])
+    def reference(self) -> tuple[Floats, Floats | None, str]:
+        """Scores of training rows, their terms, and the name of these rows. Without data, rows are drawn from the
+        model."""
+        data, fitted, name = self.data, self.subject.fitted, "training rows"
+        if data is not None and data.rows is not None and data.is_train.any():
+            rows = data.rows.filter(pa.array(data.is_train))[:REFERENCE_ROWS]
+        else:
+            drawn, name = fitted.sample(REFERENCE_ROWS, self.subject.usual or None, seed=1), "rows drawn from the model"
+            (rows,) = drawn.combine_chunks().to_batches()
+        scored = fitted.model.score(fitted.encoder.read(rows))
+        return scored.log_p[np.isfinite(scored.log_p)], scored.terms, name
 
     def about(self) -> dict[str, Any]:
         """Return the facts about the run that every view needs first."""
@@ -184,16 +168,14 @@ class OpenedRun:
         }
         return {
             "name": self.name,
-            "version": self.version,
+            "version": self.signature,
             "kind": self.kind,
             "model": kinds[self.kind],
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "state": self.state,
             "step": step,
-            "seconds": result.get("seconds"),
             "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
             "source": Path(self.fitted.source).name if self.fitted and self.fitted.source else self.built_in,
-            "parts": (self.fitted and self.fitted.parts) or None,
         }
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.questions import Question, conditions_of, whole
+from cubicflow.explore.subject import FIRST_ROWS
 from cubicflow.flows import bits_per_dim
 from cubicflow.tables import Column
 from cubicflow.tables.judging import read_judgement
@@ -21,7 +22,6 @@ from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
-GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns
 MOST_MENU = 400  # largest number of words in a menu
 POINTS = 3000  # points of the data, and points of the model, on the page
 PLANE_POINTS = BUILT_IN_ROWS  # points of the data, and points of the model, for a flow of two features
@@ -42,12 +42,12 @@ def columns_answer(run: OpenedRun) -> bytes:
         "ofData": subject.like is not None,
     }
     if usual:
-        arrays = _pictures(run, subject.rows(GIVEN_ROWS))
+        arrays = _pictures(run, subject.rows(FIRST_ROWS))
     else:
         answer = subject.answer({})
         arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
     others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
-    header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
+    header["others"] = [{"name": c.name, "about": c.describe()} for c in others]
     header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")]
     return framed(header, arrays)
 

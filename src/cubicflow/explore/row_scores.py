@@ -13,7 +13,7 @@ import io
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from cubicflow.explore.opened_run import OpenedRun
 from cubicflow.explore.questions import Question
 from cubicflow.explore.threads import raise_if_abandoned
 from cubicflow.tables import FittedTable, Reading, Table, TableError, open_table
-from cubicflow.tables.read import Text
+from cubicflow.tables.read import in_memory
 from cubicflow.weights import Floats
 
 MOST_ROWS = 20_000  # largest number of rows that are scored
@@ -41,14 +41,11 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 def score_rows(run: OpenedRun, question: Question) -> bytes:
     """Score the rows of an uploaded file or of a pasted text. The rows are kept only in a temporary folder."""
     content, name, pasted = question["content"], question["name"], question["pasted"]
-    if run.kind == "images":
-        raise TableError("this run is a flow of images, so it has no rows to score; see the view Images")
-    ending = Path(name).suffix.lower()
+    reading, ending = run.subject.fitted.reading, Path(name).suffix.lower()
     if not pasted and ending not in ENDINGS:
         raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
     with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
         path = Path(folder, f"rows{'.csv' if pasted else ending}")
-        reading = run.subject.fitted.reading
         if pasted and run.kind != "array":
             content, reading = _with_header(run.subject.fitted, content), replace(reading, header="0")
         path.write_bytes(content)
@@ -106,17 +103,18 @@ def _scored_file(run: OpenedRun, path: Path, name: str, reading: Reading) -> byt
     names = [c.name for c in fitted.schema.columns if c.role not in ("dropped", "weights")]
     rows = pa.Table.from_batches(table.batches(names)).take(pa.array(chosen))
     texts = [["" if value is None else str(value) for value in column.to_pylist()] for column in rows.columns]
+    reference, _, name_of_reference = run.reference
     header = {
         "rows": len(log_p),
         "shown": chosen.tolist(),
         "columns": names,
         "cells": [list(row) for row in zip(*texts, strict=True)],
         "explained": fitted.model.order,
-        "reference": run.reference[1],
+        "reference": name_of_reference,
         "way": "before" if fitted.model.has_laws else "rest",
         "ignored": fitted.schema.new_columns(table),
     }
-    arrays = {"scores": log_p, "percentiles": percentiles(log_p, run.reference_scores), **_explained(run, rows)}
+    arrays = {"scores": log_p, "percentiles": percentiles(log_p, reference), **_explained(run, rows)}
     return framed(header, arrays)
 
 
@@ -137,14 +135,8 @@ def _by_place(path: Path, fitted: FittedTable) -> Table:
             f"this flow has {len(names)} columns, but the file has {len(table.names)}; give a file with {len(names)} "
             "columns"
         )
-    own = dict(zip(names, table.names, strict=True))
-
-    def read(columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in table.batches([own[name] for name in columns], rows):
-            yield pa.RecordBatch.from_arrays(batch.columns, names=columns)
-
-    types = {name: table.types[own[name]] for name in names}
-    return replace(table, types=types, read=read, text=Text() if table.is_text else None)
+    rows = pa.Table.from_batches(table.batches(table.names)).rename_columns(names)
+    return in_memory(rows, path.name, is_text=table.is_text)
 
 
 def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
@@ -163,7 +155,7 @@ def _explained(run: OpenedRun, rows: pa.Table) -> dict[str, Floats]:
     if (conditionals := fitted.conditionals(rows.take(pa.array(whole)))) is None:
         return {}
     found[whole] = conditionals
-    if not fitted.model.has_laws or (typical := run.reference_conditionals) is None:
+    if not fitted.model.has_laws or (typical := run.reference[1]) is None:
         return {"conditionals": found}
     ranks = [percentiles(found[:, i], typical[:, i]) for i in range(found.shape[1])]
     return {"conditionals": found, "ranks": np.stack(ranks, axis=1)}

@@ -161,11 +161,6 @@ class CausalTransformer(nn.Module):
         check_context_given(self, context, self.context_features)
         if context is None or self.told is None:
             return None
-        if context.ndim != 2 or context.shape[1] != self.context_features:
-            raise ValueError(
-                f"{type(self).__name__} expects context of shape (N, {self.context_features}), got "
-                f"{tuple(context.shape)}"
-            )
         return _exact(context, self.told)[:, None]
 
     def _read(self, tokens: Tensor) -> Tensor:

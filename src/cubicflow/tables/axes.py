@@ -127,14 +127,10 @@ class Axis:
         bar = self.bin_of(y)
         return np.where((bar < 0) | (bar == self.bins), np.nan, bar)
 
-    def masses(self, y: Floats, weights: Floats | None = None) -> Floats:
+    def masses(self, y: Floats) -> Floats:
         """Return the share of rows in every bin, (bins + 1,). The last bin has missing values."""
         bin = self.bin_of(y)
-        inside = bin >= 0
-        counts = np.bincount(bin[inside], None if weights is None else weights[inside], minlength=self.bins + 1)
-        total = float(len(y)) if weights is None else float(weights.sum())
-        shares: Floats = counts.astype(np.float64) / max(total, 1e-300)
-        return shares
+        return np.bincount(bin[bin >= 0], minlength=self.bins + 1) / max(len(y), 1)
 
     def quantiles(self, y: Floats, weights: Floats | None = None) -> Floats:
         """Return the quantiles of the rows at the levels QUANTILES, as values on the axis; NaN for a list, and if all

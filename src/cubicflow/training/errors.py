@@ -27,6 +27,11 @@ class RunFolderError(TrainingError):
     """
 
 
+def cannot_resume(reason: object) -> RunFolderError:
+    """Return the error for a run whose files are damaged, or do not fit."""
+    return RunFolderError(f"cannot resume: {reason}; start over", overwrite=True)
+
+
 class NonFiniteLossError(TrainingError):
     """The loss or its gradient became NaN or infinite.
 

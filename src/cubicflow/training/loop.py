@@ -35,7 +35,6 @@ from cubicflow.training.validation import Validation
 DRAWN_ROWS = 50_000  # rows of an epoch, for a loss that needs no data
 READ_AT_ONCE = ("cpu",)  # devices on which Python reads a number without waiting for the device
 AGREE_EVERY = 10  # steps between exchanges of stop requests, with several processes
-NOT_SAVED = "with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
 
 
 @dataclass
@@ -282,7 +281,9 @@ def train_to_the_end(
         there = f"stopped at step {state.step:,}"
         if interrupts.saved:
             raise TrainingInterrupted(Advice(f"{there} and saved. To resume, run this again", resume=True))
-        raise TrainingInterrupted(f"{there} {NOT_SAVED}")
+        raise TrainingInterrupted(
+            f"{there} with the best weights so far. Nothing was saved: give fit a folder, run=, to be able to resume"
+        )
     if folder is not None:
         folder.finish(result)
     return FitResult(flow=flow, config=config, history=history, **asdict(result))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cubicflow.flows.untrusted import is_usable
 from cubicflow.training.checkpoint import AVERAGED, RAW, RunNumbers, WeightsKind
-from cubicflow.training.errors import RunFolderError
+from cubicflow.training.errors import cannot_resume
 from cubicflow.training.step import Step
 
 
@@ -67,15 +67,11 @@ class TrainingState(RunNumbers):
         """
         expected = {name: (value.shape, value.dtype) for name, value in self.tensors().items()}
         if expected != {name: (value.shape, value.dtype) for name, value in tensors.items()}:
-            raise RunFolderError(
-                "cannot resume: the checkpoint's tensors do not fit this flow; start over", overwrite=True
-            )
+            raise cannot_resume("the checkpoint's tensors do not fit this flow")
         here = self.named_tensors()
         wrong = [n for n, value in tensors.items() if n != "step.loss_sum" and not is_usable(value, here[n])]
         if wrong:
-            raise RunFolderError(
-                f"cannot resume: the checkpoint's {wrong[0]} holds invalid numbers; start over", overwrite=True
-            )
+            raise cannot_resume(f"the checkpoint's {wrong[0]} holds invalid numbers")
         for name, values in here.items():
             saved = tensors[name].flatten().split([value.numel() for value in values])
             for value, part in zip(values, saved, strict=True):

@@ -18,7 +18,7 @@ from cubicflow.transforms.sigmoidal import SOFTPLUS_IS_ONE
 from cubicflow.transforms.transform import Transform, check_inputs
 
 
-class OfFewNumbers(Transform):
+class ParametricLayer(Transform):
     """A layer with a few trained numbers. With context, the output of a network is added to them.
 
     Args:
@@ -66,7 +66,7 @@ class OfFewNumbers(Transform):
         return [number + change for number, change in zip(trained, added, strict=True)]
 
 
-class Planar(OfFewNumbers):
+class Planar(ParametricLayer):
     """A planar layer (Rezende and Mohamed 2015, eq. 10): z = x + u tanh(w'x + b). It moves x in the direction u, by a
     function of one projection of x.
 
@@ -125,7 +125,7 @@ def _log_slope(t: Tensor, s: Tensor) -> Tensor:
     return torch.log(t.square() + s * (1 - t) * (1 + t))
 
 
-class Radial(OfFewNumbers):
+class Radial(ParametricLayer):
     """A radial layer (Rezende and Mohamed 2015, eq. 14): z = x + beta (x - c) / (alpha + r) with r = |x - c|. It
     contracts or expands space around a centre c.
 
