@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.tables.test_kinds import KINDS, column_of
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.axes import MOST_BARS, MOST_BINS, QUANTILES, Axis, array_axis, axis_of
+from cubicflow.tables.axes import MOST_BARS, MOST_BINS, QUANTILES, Axis, axis_of
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import Grid
 from cubicflow.tables.kinds.gridded import Gridded
@@ -157,7 +157,7 @@ def test_dates_are_seconds() -> None:
 
 def test_an_axis_without_rows_has_a_bin() -> None:
     for y in (np.empty(0), np.full(5, np.nan), np.full(5, 1e20), np.full(5, -3.0)):
-        axis = array_axis("x", y)
+        axis = axis_of(Real("x", "double"), y)
         assert (np.diff(axis.edges) > 0).all()
         assert axis.masses(y)[-1] == (np.isnan(y).mean() if len(y) else 0)
 
@@ -166,6 +166,6 @@ def test_an_axis_without_rows_has_a_bin() -> None:
 def test_shares_fill_the_last_bin(last: float) -> None:
     """An axis beyond 1 would halve the density of the last bin, although the shares are uniform."""
     shares = np.linspace(0, last, 48_000)
-    axis = array_axis("share", shares)
+    axis = axis_of(Real("share", "double"), shares)
     assert (axis.edges[0], axis.edges[-1]) == (0, pytest.approx(1, abs=1e-12))
     np.testing.assert_allclose(axis.masses(shares), [*[1 / 48] * 48, 0], rtol=0.01)

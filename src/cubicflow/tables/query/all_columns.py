@@ -115,8 +115,10 @@ def counted(axis: Axis, y: Floats, log_weight: Floats, exact: float | None = Non
     With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of
     all masses if the rows are an enumeration; None for drawn rows.
 
-    >>> from cubicflow.tables.axes import array_axis
-    >>> found = counted(array_axis("x", np.linspace(0, 1, 4001)), np.linspace(0, 1, 4001), np.zeros(4001))
+    >>> from cubicflow.tables.axes import axis_of
+    >>> from cubicflow.tables.kinds.real import Real
+    >>> y = np.linspace(0, 1, 4001)
+    >>> found = counted(axis_of(Real("x", "double"), y), y, np.zeros(4001))
     >>> round(float(found.masses.sum()), 6), round(found.effective_size)
     (1.0, 4001)
     """

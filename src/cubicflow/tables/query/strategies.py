@@ -291,9 +291,7 @@ def rejected(y: Floats, meets: Flags) -> Begun:
 
 def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
     """Return which rows (N, D) of a sample from a flow meet conditions on modelled columns."""
-    context = {column.name for column in schema.context}
-    asked = [each for each in read_conditions(given, schema) if each.column not in context]
-    within = sets_of(asked, schema, (), complete=True)  # a flow has no missing values
+    within = sets_of(read_conditions(given, schema), schema, (), complete=True)  # a flow has no missing values
     meets = np.ones(len(y), np.bool_)
     for i, column in enumerate(schema.model):
         if column.name not in within:
