@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.advice import Advice
-from cubicflow.tables.arrow_types import Floats, is_text
+from cubicflow.tables.arrow_types import Floats, amounts, is_text
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import BY_TIME, as_numbers
+from cubicflow.tables.schema.split import BY_TIME
 from cubicflow.tables.table_error import some
 
 # A word with fewer than five rows is hardly learned: the standard error of its share is about half of the share, and
@@ -149,7 +149,7 @@ class OrderOfRows:
 
     def update(self, values: pa.Array) -> None:
         """Add values of one type, some of which may be missing."""
-        found = as_numbers(values.drop_null())
+        found = amounts(values.drop_null())
         steps = np.diff(np.concatenate([self._last, found]))
         self.rises |= bool((steps > 0).any())
         self.falls |= bool((steps < 0).any())
