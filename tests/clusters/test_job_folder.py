@@ -178,6 +178,23 @@ def refused(model: FittedTable, out: Path, words: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_part_with_a_changed_byte_is_refused(whole: Path, tmp_path: Path) -> None:
+    """Arrow accepts many changed footers. Then the rows cannot be read, or are other rows."""
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    content = (out / FIRST).read_bytes()
+    folder = JobFolder(str(out))
+
+    def all_are_refused() -> None:
+        for position in range(0, len(content), 7):
+            (out / FIRST).write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+            with pytest.raises(TableError, match="; remove the file"), folder.begin(folder.read_job(), resume=True):
+                pytest.fail(f"byte {position} of {len(content)} was changed")
+
+    ended = forked(all_are_refused)
+    assert ended.status == 0, ended.errors[-500:]
+
+
 @pytest.mark.parametrize("flag", ["resume", "overwrite"])
 def test_a_job_folder_with_other_files_is_not_changed(
     model: FittedTable, whole: Path, tmp_path: Path, flag: str

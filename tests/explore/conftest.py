@@ -17,9 +17,10 @@ import cubicflow as cf
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _small_pools() -> Iterator[None]:
-    """Draw fewer rows in idle time than a page does for a user."""
+def _small_pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Draw fewer rows in idle time than a page does for a user, and cache overviews in a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUBICFLOW_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr("cubicflow.tables.query.pool.MOST_ROWS", 1 << 15)
         patch.setattr("cubicflow.explore.subject.POOL_ROWS", 1 << 14)
         patch.setattr("cubicflow.explore.flow_layers.PATH_POINTS", 20_000)

@@ -96,7 +96,7 @@ def test_masses_of_a_pool_in_float32(of_circles: FittedTable, subject: Subject) 
 
 def test_layers_shows_the_splines_of_the_model(of_circles: FittedTable) -> None:
     """F at a place of [0, 1] is the mass of all numbers up to the place."""
-    run = OpenedRun(Path(), (), {}, of_circles.flow, of_circles)
+    run = OpenedRun(Path(), "", {}, of_circles.flow, of_circles)
     header, arrays = unframed(layers_answer(run))
     names = [layer["name"] for layer in header["layers"]]
     pool = run.subject.drawn()

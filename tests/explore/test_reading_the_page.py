@@ -13,7 +13,8 @@ import pytest
 from tests.explore.pages import Page, Tab, ask
 
 from cubicflow.explore.framed import unframed
-from cubicflow.tables.axes import array_axis
+from cubicflow.tables.axes import axis_of
+from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.query.all_columns import counted
 
 Serve = Callable[[Path], Page]
@@ -66,7 +67,7 @@ def test_lines_go_through_the_same_layers_as_points(served: Serve, plane_run: Pa
 def test_a_single_value_keeps_its_mass_and_is_a_quantile() -> None:
     """Three fifths of the rows are 0; few effective rows must not spread them, and the median is 0."""
     rng = np.random.default_rng(0)
-    column = array_axis("x", rng.gamma(2.0, 5.0, 4000))
+    column = axis_of(Real("x", "double"), rng.gamma(2.0, 5.0, 4000))
     y = np.where(np.arange(400) % 5 < 3, 0.0, rng.gamma(2.0, 5.0, 400))
     found = counted(column, y, np.zeros(400))
     assert found.masses[0] == pytest.approx(np.mean(y < column.edges[1]))

@@ -17,6 +17,7 @@ import pytest
 from tests.explore.pages import TOKEN, ask, error_of, serving
 
 from cubicflow.explore import app, explorer, opened_run, subject
+from cubicflow.explore.cached_overview import CachedOverview
 from cubicflow.explore.explorer import Explorer
 from cubicflow.explore.opened_run import OpenedRun, open_run
 from cubicflow.explore.threads import Worker
@@ -70,7 +71,7 @@ def test_both_threads_get_the_same_value(
 def test_both_threads_open_the_run_once(lists_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meetings: list[str] = []
     monkeypatch.setattr(explorer, "open_run", met(open_run, meetings))
-    opened = Explorer(lists_run)
+    opened = Explorer(lists_run, CachedOverview(lists_run))
     first, second = both(opened.run)
     opened.close()
     assert first is second

@@ -211,7 +211,7 @@ def test_octaves_bound_the_oscillations_of_an_embedding() -> None:
     for octaves, most in ((1, 2), (4, 16)):
         model = ColumnsModel([1, 2], [2, 0], hidden_features=8, token_features=4, octaves=octaves).double()
         model.places.data[:, :2] = 0  # leaves only the waves
-        embedded = model._embed(cells, [0])[:, 0]  # (400, 4)
+        embedded = model._embed(cells)[:, 0]  # (400, 4)
         turns = (embedded.diff(dim=0).sign().diff(dim=0) != 0).sum(dim=0)
         assert int(turns.max()) <= most
         again = ColumnsModel(**model.config())

@@ -79,6 +79,16 @@ def test_damaged_newest_checkpoint_falls_back(x, make_flow, run, whole, assert_s
     assert_same(resumed.flow, whole)
 
 
+def test_the_first_save_after_a_damaged_checkpoint_keeps_the_intact_one(x, make_flow, run):
+    truncate(run / NEWEST)
+    intact = read_checkpoint(run / PREVIOUS).numbers.step
+    loss = acting_at(-1, lambda: os.kill(os.getpid(), signal.SIGINT))  # at the first step
+    with pytest.raises(TrainingInterrupted):
+        fit(make_flow(), x, run=run, resume=True, loss=loss, **SETTINGS)
+    assert read_checkpoint(run / NEWEST).numbers.step == intact + 1
+    assert read_checkpoint(run / PREVIOUS).numbers.step == intact
+
+
 def test_all_checkpoints_damaged_is_a_clear_error(x, make_flow, run):
     truncate(run / NEWEST)
     truncate(run / PREVIOUS)

@@ -8,6 +8,7 @@ sbi's ``build_posterior`` accepts both estimators. Shapes follow sbi: theta (N, 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
@@ -187,17 +188,17 @@ class EstimatorBuilder:
         return (theta, x) if self.density_of == "theta" else (x, theta)
 
     def _support(self, features: int) -> PriorSupport:
-        unbounded = [(-torch.inf, torch.inf)] * features
-        bounds = unbounded if self.prior is None or self.bounded is False else prior_bounds(self.prior, features)
-        low, high = zip(*bounds, strict=True)
-        support = PriorSupport(low, high)
-        if self.bounded and not bool((support.has_low & support.has_high).all()):
-            open_columns = [i for i, pair in enumerate(bounds) if torch.tensor(pair).isinf().any()]
+        bounds = [(-math.inf, math.inf)] * features
+        if self.prior is not None and self.bounded is not False:
+            bounds = prior_bounds(self.prior, features)
+        open_columns = [i for i, pair in enumerate(bounds) if any(map(math.isinf, pair))]
+        if self.bounded and open_columns:
             raise ValueError(
                 f"bounded=True, but the prior lacks a bound in columns {open_columns}; give a prior on a box, such "
                 "as sbi's BoxUniform, or leave bounded= out"
             )
-        return support
+        low, high = zip(*bounds, strict=True)
+        return PriorSupport(low, high)
 
     def _standard(self, condition: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation in the shape of one condition. A constant element has deviation 1."""

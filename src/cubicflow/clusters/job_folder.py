@@ -1,7 +1,8 @@
 """The folder of a job: one part for each block, written atomically, and a description of the job.
 
     _job.json                the description of the job; a folder with another job is refused
-    part-00000000.parquet    the rows of block 0; its footer holds the outcome of the block, and the job's digest
+    part-00000000.parquet    the rows of block 0; its footer holds the outcome of the block, the job's digest,
+                             and the SHA-256 of the part
     _skipped.jsonl           skipped files and rows, one line each; written at the end
     _lock                    the lock of the process that runs the job; removed at the end
 
@@ -34,7 +35,8 @@ JOB = "_job.json"
 SKIPPED = "_skipped.jsonl"
 LOCK = "_lock"
 PART = re.compile(r"part-(\d{8,})\.parquet")
-OUTCOME_KEY, JOB_KEY = b"cubicflow.block", b"cubicflow.job"  # keys of a part's footer
+OUTCOME_KEY, JOB_KEY, SUM_KEY = b"cubicflow.block", b"cubicflow.job", b"cubicflow.sha256"  # keys of a part's footer
+NO_SUM = b"0" * 64
 NAMED = {
     "task": "another task",
     "run": "another run",
@@ -112,13 +114,14 @@ class JobFolder(OwnedFolder):
     def write(self, block: Block, rows: pa.Table, outcome: Outcome) -> None:
         """Write the part of a block, with the outcome in its footer."""
         sink = pa.BufferOutputStream()
-        own = {OUTCOME_KEY: outcome.to_json().encode(), JOB_KEY: self.digest.encode()}
+        own = {OUTCOME_KEY: outcome.to_json().encode(), JOB_KEY: self.digest.encode(), SUM_KEY: NO_SUM}
         parquet.write_table(rows.replace_schema_metadata({**(rows.schema.metadata or {}), **own}), sink)
+        content = _with_sum(sink.getvalue().to_pybytes(), NO_SUM)
         self._check_own()
         name = part_name(block.number)
         try:
             with readable_errors(below(self.place, name)):
-                self.files.write(name, sink.getvalue().to_pybytes())
+                self.files.write(name, content)
         except TableError:  # a job that replaces this one removes its files, temporary ones included
             self._check_own()
             raise
@@ -176,17 +179,22 @@ class JobFolder(OwnedFolder):
             raise self.refusal("holds a job that replaced this one; choose another folder")
 
     def _outcome(self, name: str, block: Block | None) -> Outcome:
-        """Return the outcome in the footer of a part. Raises TableError if the part is not that of this block."""
+        """Return the outcome in the footer of a part. Raises TableError if the part is not that of this block.
+
+        The whole part is read: Arrow accepts many damaged footers, and then finds other rows.
+        """
         place = shown(below(self.place, name))
         if block is None:
             raise TableError(f"{place}: the job has no block with a part of this name; remove the file")
-        with readable_errors(place), self.files.open(name) as stream:
-            try:
-                footer = parquet.read_metadata(stream)
-                about = footer.metadata or {}
-                outcome, digest = Outcome.from_json(about[OUTCOME_KEY]), about[JOB_KEY].decode()
-            except (pa.ArrowException, KeyError, ValueError):
-                raise TableError(f"{place}: this file is not a part of this job; remove the file") from None
+        with readable_errors(place), self.files.open(name) as file:
+            content = file.read()
+        try:
+            footer = parquet.read_metadata(pa.BufferReader(content))
+            about = footer.metadata or {}
+            outcome, digest = Outcome.from_json(about[OUTCOME_KEY]), about[JOB_KEY].decode()
+            is_intact = _with_sum(content, about[SUM_KEY]) == content
+        except (pa.ArrowException, OSError, KeyError, ValueError):
+            raise TableError(f"{place}: this file is not a part of this job; remove the file") from None
         problem = None
         if digest != self.digest:
             problem = "another job wrote this part"
@@ -194,9 +202,17 @@ class JobFolder(OwnedFolder):
             problem = f"this is the part of block {outcome.block}, not of block {block.number}"
         elif footer.num_rows != block.rows or outcome.rows != block.rows:
             problem = f"this part has {footer.num_rows:,} rows, and its block has {block.rows:,}"
+        elif not is_intact:
+            problem = "this part is damaged"
         if problem is not None:
             raise TableError(f"{place}: {problem}; remove the file")
         return outcome
+
+
+def _with_sum(content: bytes, found: bytes) -> bytes:
+    """Return a part with its SHA-256 in place of ``found``. The sum is that of the part with zeros in this place."""
+    before, _, after = content.rpartition(found)
+    return before + hashlib.sha256(before + NO_SUM + after).hexdigest().encode() + after
 
 
 def skipped_lines(skipped: Sequence[Skipped]) -> bytes:

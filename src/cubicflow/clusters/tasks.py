@@ -168,9 +168,9 @@ def _spread(column: pa.ChunkedArray, positions: Positions, rows: int) -> pa.Chun
     """Return a column of ``rows`` values: the given values at ``positions``, null at all other positions."""
     if len(positions) == rows:
         return column
-    order, there = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=bool)
-    order[positions], there[positions] = np.arange(len(positions)), True
-    return column.take(pa.array(order, mask=~there))
+    order = np.full(rows, -1)
+    order[positions] = np.arange(len(positions))
+    return column.take(pa.array(order, mask=order < 0))
 
 
 @dataclass

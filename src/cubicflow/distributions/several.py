@@ -18,6 +18,8 @@ class SeveralBases(Base):
     The support is that of the bases if all have the same box. Otherwise it is not known to be a box.
     """
 
+    bases: Sequence[Any]
+
     def __init__(self, bases: Sequence[Base]) -> None:
         if not bases:
             raise ValueError(f"{type(self).__name__} needs at least one base")
@@ -25,7 +27,7 @@ class SeveralBases(Base):
         if len(sizes) > 1:
             raise ValueError(f"all bases of a {type(self).__name__} need the same number of features, got {sizes}")
         super().__init__(sizes[0])
-        self.bases = nn.ModuleList(bases)
+        self.bases = nn.ModuleList(bases)  # type: ignore[assignment] # a sequence of them, to the type checker
         self.tempered = all(base.tempered for base in bases)
         boxes = [base.bounds() for base in bases]
         same = boxes[0] is not None and all(box == boxes[0] for box in boxes)
@@ -36,7 +38,7 @@ class SeveralBases(Base):
 
     def _log_probs(self, z: Tensor, temperature: float, context: Tensor | None) -> Tensor:
         """Return the log density of every row under every base: (N, D) -> (N, K)."""
-        found = [base.log_prob(z, temperature, *_given(base, context)) for base in self._members()]
+        found = [base.log_prob(z, temperature, *_given(base, context)) for base in self.bases]
         return torch.stack(found, dim=-1)
 
     def _sample_chosen(
@@ -46,12 +48,9 @@ class SeveralBases(Base):
         order = [(chosen == k).nonzero().squeeze(1) for k in range(len(self.bases))]
         drawn = [
             base.sample(len(rows), temperature, generator, *_given(base, None if context is None else context[rows]))
-            for base, rows in zip(self._members(), order, strict=True)
+            for base, rows in zip(self.bases, order, strict=True)
         ]
         return torch.cat(drawn)[torch.cat(order).argsort()]
-
-    def _members(self) -> list[Any]:
-        return list(self.bases)
 
 
 class BaseMixture(SeveralBases):
@@ -95,7 +94,7 @@ class BaseMixture(SeveralBases):
 
     def _modes(self, n: int, context: Tensor | None) -> Tensor:
         """Return the mode of a base with the highest density under the mixture, (n, D): nearly the mixture's mode."""
-        modes = [base.sample(n, 0.0, None, *_given(base, context)) for base in self._members()]
+        modes = [base.sample(n, 0.0, None, *_given(base, context)) for base in self.bases]
         best = torch.stack([self.log_prob(mode, 1.0, context) for mode in modes]).argmax(0)  # (n,)
         return torch.stack(modes)[best, torch.arange(n, device=best.device)]
 

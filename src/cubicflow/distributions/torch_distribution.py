@@ -88,14 +88,7 @@ class TorchDistribution(Base):
         return drawn.reshape(n, self.features)
 
     def _tensor(self, values: Any) -> Tensor:
-        shape, inner = [], values  # without NumPy, which torch.compile would trace
-        while isinstance(inner, list):
-            shape.append(len(inner))
-            inner = inner[0] if inner else None
-        flat = values if shape else [values]
-        for _ in shape[1:]:
-            flat = [number for row in flat for number in row]
-        return constant_tensor(flat, self.anchor.device, self.anchor.dtype).reshape(shape)
+        return constant_tensor([_as_tuples(values)], self.anchor.device, self.anchor.dtype)[0]
 
 
 def _description(distribution: Distribution) -> list[Any]:
@@ -153,6 +146,11 @@ def _made(description: Any, tensor: MakeTensor, validate_args: bool = False) -> 
             raise ValueError(f"{name} has no argument {argument!r}")
     made: Distribution = cls(**arguments, validate_args=validate_args)
     return made
+
+
+def _as_tuples(values: Any) -> Any:
+    """Return nested lists as tuples, which have a hash."""
+    return tuple(map(_as_tuples, values)) if isinstance(values, list) else values
 
 
 def _within(low: float, high: float) -> float:

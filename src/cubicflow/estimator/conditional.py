@@ -122,10 +122,10 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
         scores = held_out[judged] + rows.log_det[judged]
         self.held_out_score_ = float(np.average(scores, weights=rows.weights[judged]))
         levels = np.full(len(rows), np.nan)
-        if rows.x.shape[1] == 1 and rows.context is not None:
-            for number, flow in enumerate(flows):
-                unseen = folds.held_out(number)
-                levels[unseen] = _levels(flow.double(), rows.x[unseen], rows.context[unseen])
+        for number, flow in enumerate(flows):
+            unseen = folds.held_out(number)
+            given = None if rows.context is None else rows.context[unseen]
+            levels[unseen] = _levels(flow.double(), rows.x[unseen], given)
         self.held_out_levels_, self._held_out_weights = levels[judged], rows.weights[judged]
         self._keep(FittedTable(FlowOfNumbers(encoder, Mixture(flows))))
 
@@ -134,13 +134,10 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
     ) -> None:
         scores, held_out = self._fit_many("flow", encoder.schema, numbers, weights, seed)
         self.held_out_score_ = float(np.average(scores, weights=weights[held_out]))
-        levels = np.full(len(held_out), np.nan)
-        if encoder.features == 1 and numbers.context is not None:
-            x = encoder.inputs(numbers.y[held_out], encoder.noise(len(held_out), generator))
-            features = encoder.context_inputs(numbers.context[held_out])
-            if features is not None:
-                levels = _levels(self.flow_, x, features)
-        self.held_out_levels_, self._held_out_weights = levels, effective_weights(weights[held_out])
+        x = encoder.inputs(numbers.y[held_out], encoder.noise(len(held_out), generator))
+        given = None if numbers.context is None else encoder.context_inputs(numbers.context[held_out])
+        self.held_out_levels_ = _levels(self.flow_, x, given)
+        self._held_out_weights = effective_weights(weights[held_out])
 
     # --- densities and samples ---
 
@@ -281,7 +278,10 @@ class CubicFlowConditional(RegressorMixin, BaseFlowEstimator):  # type: ignore[m
             raise ValueError(f"quantiles and intervals need one column y, this model has {len(columns)}; use sample")
 
 
-def _levels(flow: Flow | Mixture, x: Floats, context: Floats) -> Floats:
+def _levels(flow: Flow | Mixture, x: Floats, context: Floats | None) -> Floats:
+    """Return the distribution function at each row of a single column; NaN for several columns."""
+    if x.shape[1] > 1 or context is None:
+        return np.full(len(x), np.nan)
     device = next(flow.buffers()).device
     found = cumulative(flow, torch.as_tensor(x, device=device), torch.as_tensor(context, device=device))
     return found.cpu().numpy()

@@ -69,16 +69,16 @@ class Opening:
     An import slows the other threads down, so a cached overview is sent first.
     """
 
-    def __init__(self, run: Path, cached: CachedOverview | None = None) -> None:
-        self.run, self.cached, self.is_drawn = run, cached, threading.Event()
+    def __init__(self, run: Path) -> None:
+        self.run, self.cached, self.is_drawn = run, CachedOverview(run), threading.Event()
         self.explorer = Worker("cubicflow-explore-start").submit(self._open)
 
     def early(self, name: str) -> bytes | None:
         """Return a cached answer, as long as there is no explorer."""
-        return None if self.cached is None or self.explorer.done() else self.cached.answers.get(name)
+        return None if self.explorer.done() else self.cached.answers.get(name)
 
     def _open(self) -> Explorer:
-        if self.cached is not None and self.cached.answers:
+        if self.cached.answers:
             self.is_drawn.wait(LONGEST_WAIT)
         try:
             from cubicflow.explore.explorer import Explorer

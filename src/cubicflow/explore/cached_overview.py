@@ -27,9 +27,10 @@ MOST_CONFIG = 1 << 24  # bytes of the largest config.json that is read here
 LONGEST_NAME = 24  # characters of the name of a cached file
 
 
-def signature(run: Path) -> tuple[Any, ...]:
-    """Return the sizes and modification times of a run folder's files, which identify its state."""
-    return tuple(_stat(run / name) for name in (CONFIG, WEIGHTS, CHECKPOINT))
+def signature(run: Path) -> str:
+    """Return a name of the state of a run folder: a hash of the sizes and modification times of its files."""
+    found = [_stat(run / name) for name in (CONFIG, WEIGHTS, CHECKPOINT)]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
 
 def sound_config(run: Path) -> dict[str, Any] | None:
@@ -62,8 +63,8 @@ class CachedOverview:
         self._new: dict[str, bytes] = {}
 
     def keep(self, route: str, answer: bytes) -> None:
-        """Keep the answer of a route. The file is written when there are answers of all routes."""
-        if self.answers or self.state is None:
+        """Keep the answer of a route of the overview. The file is written when there are answers of all three."""
+        if self.answers or self.state is None or route not in OVERVIEW:
             return
         self._new[route] = answer
         if len(self._new) < len(OVERVIEW) or self.state != _state(self.run):

@@ -28,19 +28,19 @@ class Explorer:
     seconds.
     """
 
-    def __init__(self, path: Path, cached: CachedOverview | None = None) -> None:
+    def __init__(self, path: Path, cached: CachedOverview) -> None:
         self.path, self.cached = path, cached
         self._run: OpenedRun | None = None
         self._lock = threading.Lock()  # both threads open the run
         # Whether the overview was sent; preparations start only after that.
-        self._is_drawn = cached is not None and bool(cached.answers)
+        self._is_drawn = bool(cached.answers)
         self.fast = Worker("cubicflow-explore", self._prepare)
         self.slow = Worker("cubicflow-explore-slow")
 
     def run(self) -> OpenedRun:
         """Return the opened run; reopen it if its folder has changed."""
         with self._lock:
-            if self._run is None or (self._run.signature != signature(self.path)):
+            if self._run is None or self._run.signature != signature(self.path):
                 self._run = open_run(self.path)
             return self._run
 
@@ -52,10 +52,9 @@ class Explorer:
             content = ANSWERS[name](run, question)
         except EXPECTED as error:
             raise RefusedError(one_line(error, self.path)) from None
-        if self.cached is not None:
-            self.cached.keep(name, content)
+        self.cached.keep(name, content)
         self._is_drawn |= name in ("data", "what-if")
-        return content, run.version
+        return content, run.signature
 
     def close(self) -> None:
         """End both threads."""

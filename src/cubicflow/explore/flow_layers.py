@@ -47,8 +47,7 @@ def _conditional_splines(subject: Subject) -> bytes:
             continue
         layers.append({"name": name, "feature": None})
         curves.append(law.distribution(u).float().numpy())
-    context = spelled(subject.usual)
-    header = {"kind": "columns", "layers": layers, "steps": [], "order": order, "context": context}
+    header = {"kind": "columns", "layers": layers, "order": order, "context": spelled(subject.usual)}
     arrays = {"x": u.float().numpy()}
     if curves:
         arrays["y"] = np.stack(curves)
@@ -59,7 +58,7 @@ def _conditional_splines(subject: Subject) -> bytes:
 def _flow_answer(run: OpenedRun) -> bytes:
     flow = run.model.flows[0] if isinstance(run.model, Mixture) else run.model
     if flow.context_features:
-        return framed({"kind": "context", "layers": [], "steps": []})
+        return framed({"kind": "context"})
     rows = _flow_inputs(run)
     dtype = next(flow.parameters()).dtype
     x = torch.from_numpy(rows).to(dtype)
@@ -108,9 +107,8 @@ def _ends(path: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     inside = (path.min(1, keepdims=True) >= 0) & (path.max(1, keepdims=True) <= 1)
     low, high = np.quantile(path, [BEYOND, 1 - BEYOND], axis=1, keepdims=True)
     margin = np.where(high > low, MARGIN * (high - low), 1.0)
-    return np.where(inside, 0.0, low - margin).astype(np.float32), np.where(inside, 1.0, high + margin).astype(
-        np.float32
-    )
+    ends = np.where(inside, 0.0, low - margin), np.where(inside, 1.0, high + margin)
+    return ends[0].astype(np.float32), ends[1].astype(np.float32)
 
 
 def _shares_below(rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -23,8 +22,7 @@ from cubicflow.flows import Flow, Mixture
 from cubicflow.flows.serialization import CONFIG_FILE, FlowFileError, load_model, read_config
 from cubicflow.tables import SECTION, FittedTable, Table, TableError
 from cubicflow.tables.read import BUILT_IN
-from cubicflow.training.run_folder import read_metrics
-from cubicflow.training.unfinished import is_training, is_unfinished, load_unfinished
+from cubicflow.training.run_folder import is_training, is_unfinished, load_unfinished, read_metrics
 from cubicflow.weights import Floats
 
 DATA_ROWS = 6000  # rows of the data that the page shows
@@ -59,10 +57,13 @@ class Once(Generic[T]):
 
 @dataclass
 class OpenedRun:
-    """The state of a run folder when it was opened. ``signature`` identifies the state."""
+    """The state of a run folder when it was opened.
+
+    ``signature`` names the state. By it, the page sees that its columns are those of an earlier state.
+    """
 
     path: Path
-    signature: tuple[Any, ...]
+    signature: str
     config: Mapping[str, Any]
     model: Any
     fitted: FittedTable | None = None
@@ -72,11 +73,6 @@ class OpenedRun:
     @property
     def name(self) -> str:
         return self.path.resolve().name
-
-    @property
-    def version(self) -> str:
-        """A name of the state of the run, by which the page sees that its columns are those of an earlier state."""
-        return hashlib.sha256(repr(self.signature).encode()).hexdigest()[:16]
 
     @property
     def kind(self) -> str:
@@ -172,16 +168,14 @@ class OpenedRun:
         }
         return {
             "name": self.name,
-            "version": self.version,
+            "version": self.signature,
             "kind": self.kind,
             "model": kinds[self.kind],
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "state": self.state,
             "step": step,
-            "seconds": result.get("seconds"),
             "notes": [without_paths(note) for note in dict.fromkeys(self.notes)],
             "source": Path(self.fitted.source).name if self.fitted and self.fitted.source else self.built_in,
-            "parts": (self.fitted and self.fitted.parts) or None,
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cubicflow.explore.framed import framed
 from cubicflow.explore.opened_run import BUILT_IN_ROWS, OpenedRun
 from cubicflow.explore.questions import Question, conditions_of, whole
+from cubicflow.explore.subject import FIRST_ROWS
 from cubicflow.flows import bits_per_dim
 from cubicflow.tables import Column
 from cubicflow.tables.judging import read_judgement
@@ -21,7 +22,7 @@ from cubicflow.tables.run import Score, score_some, score_warnings, verdict
 from cubicflow.weights import Floats
 
 SCORED_ROWS = 1000  # rows of each part of the table that are scored
-GIVEN_ROWS = 4096  # rows behind the picture of a model with context columns
+UNDRAWN = ("constant", "dropped", "weights")  # roles of columns without a picture
 MOST_MENU = 400  # largest number of words in a menu
 POINTS = 3000  # points of the data, and points of the model, on the page
 PLANE_POINTS = BUILT_IN_ROWS  # points of the data, and points of the model, for a flow of two features
@@ -33,22 +34,18 @@ CURVES = (("loss", "training"), ("validation_loss", "validation"), ("validation_
 
 def columns_answer(run: OpenedRun) -> bytes:
     """Return the columns and the masses of their bins under the model."""
-    subject = run.subject
-    about = [_described(axis) for axis in subject.axes]
-    schema, usual = subject.fitted.schema.columns, subject.usual
-    header: dict[str, Any] = {
-        "columns": about,
-        "given": [{**_described(axis), "usual": str(usual[axis.name])} for axis in subject.given],
-        "ofData": subject.like is not None,
-    }
-    if usual:
-        arrays = _pictures(run, subject.rows(GIVEN_ROWS))
+    subject, schema = run.subject, run.subject.fitted.schema.columns
+    if subject.usual:
+        arrays = _pictures(run, subject.rows(FIRST_ROWS))
     else:
-        answer = subject.answer({})
-        arrays = _joined([c.masses for c in answer.columns], [c.quantiles for c in answer.columns])
-    others = [c for c in schema if c.role in ("constant", "dropped", "weights")]
-    header["others"] = [{"name": c.name, "kind": c.kind, "about": c.describe()} for c in others]
-    header["names"] = [c.name for c in schema if c.role not in ("dropped", "weights")]
+        arrays = _joined((column.masses, column.quantiles) for column in subject.answer({}).columns)
+    header = {
+        "columns": [_described(axis) for axis in subject.axes],
+        "given": [{**_described(axis), "usual": str(subject.usual[axis.name])} for axis in subject.given],
+        "ofData": subject.like is not None,
+        "others": [{"name": c.name, "about": c.describe()} for c in schema if c.role in UNDRAWN],
+        "names": [c.name for c in schema if c.role not in ("dropped", "weights")],
+    }
     return framed(header, arrays)
 
 
@@ -92,12 +89,11 @@ def _decimals(column: Column) -> int | None:
 
 def _pictures(run: OpenedRun, y: Floats) -> dict[str, NDArray[Any]]:
     """Return the masses of all bins, and the quantiles of all columns, of rows (N, D)."""
-    axes = run.subject.axes
-    masses = [axis.masses(y[:, i]) for i, axis in enumerate(axes)]
-    return _joined(masses, [axis.quantiles(y[:, i]) for i, axis in enumerate(axes)])
+    return _joined((axis.masses(y[:, i]), axis.quantiles(y[:, i])) for i, axis in enumerate(run.subject.axes))
 
 
-def _joined(masses: Sequence[Floats], quantiles: Sequence[Floats]) -> dict[str, NDArray[Any]]:
+def _joined(columns: Iterable[tuple[Floats, Floats]]) -> dict[str, NDArray[Any]]:
+    masses, quantiles = zip(*columns, strict=True)
     return {"masses": _padded(masses), "quantiles": np.stack(quantiles)}
 
 
@@ -125,7 +121,7 @@ def what_if_answer(run: OpenedRun, question: Question) -> bytes:
         "isDensity": answer.is_density,
         "effectiveSize": _plain(answer.effective_size),
     }
-    arrays = _joined([column.masses for column in answer.columns], [column.quantiles for column in answer.columns])
+    arrays = _joined((column.masses, column.quantiles) for column in answer.columns)
     return framed(header, {**arrays, "errors": _padded([column.errors for column in answer.columns])})
 
 

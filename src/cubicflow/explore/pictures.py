@@ -22,11 +22,9 @@ MOST_STEPS = 24
 @torch.no_grad()
 def images(run: OpenedRun, question: Question) -> bytes:
     """Return ``n`` samples. At another temperature, the same seed gives the same noise with another scale."""
-    flow, temperature = _image_flow(run), temperature_of(question)
-    n, seed = max(1, whole(question, "n", MOST_IMAGES)), whole(question, "seed", MOST_SEED)
-    noise = _noise(flow, n, seed) * temperature
-    header = {"shape": list(flow.shape), "temperature": temperature, "seed": seed}
-    return framed(header, {"images": pixels(flow.from_noise(noise, batch_size=16)[0])})
+    flow, n = _image_flow(run), max(1, whole(question, "n", MOST_IMAGES))
+    noise = _noise(flow, n, whole(question, "seed", MOST_SEED)) * temperature_of(question)
+    return framed({}, {"images": pixels(flow.from_noise(noise, batch_size=16)[0])})
 
 
 @torch.no_grad()
@@ -40,7 +38,7 @@ def path(run: OpenedRun, question: Question) -> bytes:
     first, last = (whole(question, key, MOST_IMAGES - 1) for key in ("first", "last"))
     noise = _noise(flow, max(first, last) + 1, whole(question, "seed", MOST_SEED))
     way = between(noise[first], noise[last], whole(question, "steps", MOST_STEPS)) * temperature_of(question)
-    return framed({"shape": list(flow.shape)}, {"images": pixels(flow.from_noise(way, batch_size=16)[0])})
+    return framed({}, {"images": pixels(flow.from_noise(way, batch_size=16)[0])})
 
 
 def between(a: Tensor, b: Tensor, steps: int) -> Tensor:

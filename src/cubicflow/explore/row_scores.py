@@ -41,14 +41,11 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".arrow", ".npy")
 def score_rows(run: OpenedRun, question: Question) -> bytes:
     """Score the rows of an uploaded file or of a pasted text. The rows are kept only in a temporary folder."""
     content, name, pasted = question["content"], question["name"], question["pasted"]
-    if run.kind == "images":
-        raise TableError("this run is a flow of images, so it has no rows to score; see the view Images")
-    ending = Path(name).suffix.lower()
+    reading, ending = run.subject.fitted.reading, Path(name).suffix.lower()
     if not pasted and ending not in ENDINGS:
         raise TableError(f"{name!r} has no known file type; give one of {', '.join(ENDINGS)}")
     with tempfile.TemporaryDirectory(prefix="cubicflow-") as folder:
         path = Path(folder, f"rows{'.csv' if pasted else ending}")
-        reading = run.subject.fitted.reading
         if pasted and run.kind != "array":
             content, reading = _with_header(run.subject.fitted, content), replace(reading, header="0")
         path.write_bytes(content)

@@ -23,7 +23,7 @@ need("uvicorn", "the page")
 import uvicorn  # noqa: E402
 
 from cubicflow.explore.app import Opening, make_app  # noqa: E402 - it imports starlette, which may be absent
-from cubicflow.explore.cached_overview import CachedOverview, sound_config  # noqa: E402
+from cubicflow.explore.cached_overview import sound_config  # noqa: E402
 
 HOST = "127.0.0.1"
 PORT = 8470
@@ -43,9 +43,7 @@ def serve(run: Path, *, port: int | None, browser: bool, report: Callable[[str],
     token = secrets.token_urlsafe(24)
     address = f"http://{HOST}:{number}/?token={token}"
     quiet: dict[str, Any] = {"log_level": "critical", "access_log": False, "lifespan": "off"}
-    server = Server(
-        uvicorn.Config(make_app(Opening(run, CachedOverview(run)), token, number), timeout_graceful_shutdown=0, **quiet)
-    )
+    server = Server(uvicorn.Config(make_app(Opening(run), token, number), timeout_graceful_shutdown=0, **quiet))
     report(address)
     report("press Ctrl-C to stop the server")
     with listening, private_link(address) as link:

@@ -33,21 +33,16 @@ def flatten_rows(
 ) -> tuple[Tensor, Tensor | None, torch.Size]:
     """Broadcast x (*batch, *shape) and context (*batch, *context_shape) to one batch shape, and flatten it to rows.
     Return the rows of x, the rows of context and the batch shape."""
-    if x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
+    batch = x.shape[: x.ndim - len(shape)]
+    if tuple(x.shape[len(batch) :]) != shape:
         raise ValueError(
             f"this flow is on data of shape {shape}: x must have shape (..., {_sizes(shape)}), got {tuple(x.shape)}"
         )
-    batch = x.shape[: x.ndim - len(shape)]
-    if context is None:
-        if context_shape:
-            raise no_context(context_shape)
+    if context is None and not context_shape:
         return x.reshape(-1, *shape) if x.numel() else x.reshape(batch.numel(), *shape), None, batch
     if not context_shape:
         raise ValueError("this flow has no context; leave out context=, or build the flow with context_features=")
-    axes = len(context_shape)
-    if context.ndim < axes or tuple(context.shape[-axes:]) != context_shape:
-        raise wrong_context(context_shape, context)
-    others = context.shape[: context.ndim - axes]
+    context, others = checked_context(context, context_shape)
     try:
         batch = batch if batch == others else torch.broadcast_shapes(batch, others)  # which would fix traced sizes
     except RuntimeError:
@@ -68,9 +63,14 @@ def no_context(context_shape: tuple[int, ...]) -> ValueError:
     return ValueError(f"this flow is conditional: pass context= of shape (..., {_sizes(context_shape)})")
 
 
-def wrong_context(context_shape: tuple[int, ...], context: Tensor) -> ValueError:
-    """Return the error for a context of another shape."""
-    return ValueError(f"context must have shape (..., {_sizes(context_shape)}), got {tuple(context.shape)}")
+def checked_context(context: Tensor | None, context_shape: tuple[int, ...]) -> tuple[Tensor, torch.Size]:
+    """Return the context and its batch shape. Raise a ValueError if it is missing or has another shape."""
+    if context is None:
+        raise no_context(context_shape)
+    batch = context.shape[: context.ndim - len(context_shape)]
+    if tuple(context.shape[len(batch) :]) != context_shape:
+        raise ValueError(f"context must have shape (..., {_sizes(context_shape)}), got {tuple(context.shape)}")
+    return context, batch
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -13,15 +13,7 @@ from torch import Tensor, nn
 
 from cubicflow.arguments import whole_number
 from cubicflow.distributions import Base
-from cubicflow.flows.batch_shapes import (
-    as_flow,
-    as_generator,
-    expanded,
-    flatten_rows,
-    no_context,
-    sample_shape,
-    wrong_context,
-)
+from cubicflow.flows.batch_shapes import as_flow, as_generator, checked_context, expanded, flatten_rows, sample_shape
 from cubicflow.flows.chunks import RowFunction, chunks
 from cubicflow.flows.short_repr import short_repr
 from cubicflow.flows.support import check_shapes
@@ -151,13 +143,7 @@ class Flow(nn.Module):
         """Return the contexts (..., *embedded_shape) that the layers and the base see."""
         if self.embedding_net is None:
             return context
-        if context is None:
-            raise no_context(self.context_shape)
-        context = as_flow("context", context, self.base.anchor)
-        axes = len(self.context_shape)
-        if tuple(context.shape[-axes:]) != self.context_shape:
-            raise wrong_context(self.context_shape, context)
-        batch = context.shape[: context.ndim - axes]
+        context, batch = checked_context(as_flow("context", context, self.base.anchor), self.context_shape)
         embedded: Tensor = self.embedding_net(context.reshape(batch.numel(), *self.context_shape))
         if embedded.shape != (batch.numel(), *self.embedded_shape):
             raise ValueError(

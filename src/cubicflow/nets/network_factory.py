@@ -119,7 +119,8 @@ def _copied(network: nn.Module) -> Iterator[nn.Module | None]:
     with SHARED_GENERATOR, torch.random.fork_rng(devices=[]), use_generator(torch.Generator()), torch.no_grad():
         tensors = chain(network.parameters(), network.buffers(), [torch.empty(0)])
         # On the meta device there are no values. A compiled network would be compiled for the made-up rows.
-        if any(tensor.is_meta for tensor in tensors) or _is_compiled(network):
+        is_compiled = any(type(module).__name__ == "OptimizedModule" for module in network.modules())
+        if is_compiled or any(tensor.is_meta for tensor in tensors):
             yield None
             return
         try:
@@ -128,10 +129,6 @@ def _copied(network: nn.Module) -> Iterator[nn.Module | None]:
             yield None
             return
         yield probe
-
-
-def _is_compiled(network: nn.Module) -> bool:
-    return any(type(module).__name__ == "OptimizedModule" for module in network.modules())
 
 
 def _run(network: nn.Module | None, x: Tensor, context_features: int) -> Tensor | None:

@@ -112,21 +112,19 @@ def corner(panels: Sequence[Panel], left_out: int = 0) -> Figure:
     size = max(1.5 * n, 4)
     figure = make_figure(size, size)
     grid = figure.subplots(n, n, squeeze=False)
-    for i, row in enumerate(panels):
-        for j, column in enumerate(panels):
-            axes = grid[i, j]
-            if i == j:
-                _draw_one(axes, row)
-                axes.set_yticks([])
-            else:
-                _draw_two(axes, column, row, samples=j > i)
-            _scale(axes, column, "x", width=size / n, shown=i == n - 1)
-            if i != j:
-                _scale(axes, row, "y", width=size / n, shown=j == 0)
-            if i == n - 1:
-                axes.set_xlabel(plain(column.name, 18), fontsize=8, labelpad=BELOW)
-            if j == 0:
-                axes.set_ylabel(plain(row.name, 18), fontsize=8)
+    for (i, j), axes in np.ndenumerate(grid):
+        row, column = panels[i], panels[j]
+        if i == j:
+            _draw_one(axes, row)
+            axes.set_yticks([])
+        else:
+            _draw_two(axes, column, row, samples=j > i)
+            _scale(axes, row, "y", width=size / n, shown=j == 0)
+        _scale(axes, column, "x", width=size / n, shown=i == n - 1)
+        if i == n - 1:
+            axes.set_xlabel(plain(column.name, 18), fontsize=8, labelpad=BELOW)
+        if j == 0:
+            axes.set_ylabel(plain(row.name, 18), fontsize=8)
     title = "data (blue, below the diagonal) and samples (orange, above)"
     if left_out:
         title += f"\n{n} of {n + left_out} columns, those with the largest rank correlations"

@@ -1,20 +1,6 @@
 """Tables: read a file, fit the density of its rows, score rows and sample new ones.
 
-The main modules, each of which builds on those above it:
-
-    table_error, arrow_types                errors; Arrow types
-    unit_scale, maps                        the distribution function of a column; maps to a flow's numbers
-    kinds/                                  codecs of columns, and a record for each kind
-    read/                                   readers of file formats, of URLs and of queries; the record of a table
-    schema/                                 the schema of a table and its inference, sets, used rows, the split
-    laws/                                   one column: cells, sets as cells, the spline, the law
-    model/                                  the two models of a table: a flow of numbers, and the model of columns
-    axes                                    the bins of a column, for histograms and conditional distributions
-    table_rows                              rows for training
-    query/                                  conditions on any columns, imputation, constraints
-    fitted, fitting                         a fitted table: samples and scores; from a file to a run folder
-    run/                                    how a fit begins, the verdict on its scores, two runs compared, output files
-    judging/                                the quality of sampled rows
+ARCHITECTURE.md lists the rooms in here, each of which builds on those above it, and the words that they use.
 """
 
 from __future__ import annotations
@@ -55,37 +41,24 @@ if TYPE_CHECKING:
 
 # Names in __all__ are for users, the others for packages above. They are imported on first access: the command line
 # lists the kinds of columns without importing torch.
-_MODULES = {
-    "Column": "kinds.column",
-    "ColumnsModel": "model.network",
-    "Conditional": "query.answer",
-    "FEWEST_ROWS": "schema.inference",
-    "FittedTable": "fitted",
-    "Inferred": "schema.inference",
-    "Judgement": "judging.judgement",
-    "KIND_NAMES": "kinds",
-    "MODELS": "fitted",
-    "Missing": "schema.usable_rows",
-    "Reading": "read.text.reading",
-    "SCORE_COLUMN": "fitted",
-    "SECTION": "fitted",
-    "Schema": "schema",
-    "Scores": "fitted",
-    "Split": "schema.split",
-    "Table": "read.table",
-    "TableError": "table_error",
-    "TableOptions": "schema.inference",
-    "Undivided": "schema.split",
-    "checked_device": "fitted",
-    "fit_rows": "fitting",
-    "fit_table": "fitting",
-    "infer": "schema.inference",
-    "judge": "judging.judgement",
-    "open_table": "read.places",
-    "real_schema": "schema.inference",
-    "some": "table_error",
-    "suited_model": "fitting",
+_NAMES = {
+    "fitted": ("FittedTable", "MODELS", "SCORE_COLUMN", "SECTION", "Scores", "checked_device"),
+    "fitting": ("fit_rows", "fit_table", "suited_model"),
+    "judging.judgement": ("Judgement", "judge"),
+    "kinds": ("KIND_NAMES",),
+    "kinds.column": ("Column",),
+    "model.network": ("ColumnsModel",),
+    "query.answer": ("Conditional",),
+    "read.places": ("open_table",),
+    "read.table": ("Table",),
+    "read.text.reading": ("Reading",),
+    "schema": ("Schema",),
+    "schema.inference": ("FEWEST_ROWS", "Inferred", "TableOptions", "infer", "real_schema"),
+    "schema.split": ("Split", "Undivided"),
+    "schema.usable_rows": ("Missing",),
+    "table_error": ("TableError", "some"),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 # __all__ is a literal because the API reference is built from it without running this file.
 __all__ = [
     "Conditional",

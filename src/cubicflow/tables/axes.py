@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
 from cubicflow.tables.kinds.column import Column
-from cubicflow.tables.kinds.real import Real
 from cubicflow.tables.laws.cells import Cells, NumberCells
 from cubicflow.tables.schema.sets import Set
 from cubicflow.weights import weighted_quantiles
@@ -127,14 +126,10 @@ class Axis:
         bar = self.bin_of(y)
         return np.where((bar < 0) | (bar == self.bins), np.nan, bar)
 
-    def masses(self, y: Floats, weights: Floats | None = None) -> Floats:
+    def masses(self, y: Floats) -> Floats:
         """Return the share of rows in every bin, (bins + 1,). The last bin has missing values."""
         bin = self.bin_of(y)
-        inside = bin >= 0
-        counts = np.bincount(bin[inside], None if weights is None else weights[inside], minlength=self.bins + 1)
-        total = float(len(y)) if weights is None else float(weights.sum())
-        shares: Floats = counts.astype(np.float64) / max(total, 1e-300)
-        return shares
+        return np.bincount(bin[bin >= 0], minlength=self.bins + 1) / max(len(y), 1)
 
     def quantiles(self, y: Floats, weights: Floats | None = None) -> Floats:
         """Return the quantiles of the rows at the levels QUANTILES, as values on the axis; NaN for a list, and if all
@@ -143,7 +138,8 @@ class Axis:
         A quantile is the value of a row, so single values with a large share are found exactly. On a circle, the order
         of the values begins opposite to their mean direction.
 
-        >>> array_axis("x", np.arange(101.0)).quantiles(np.arange(101.0)).tolist()
+        >>> from cubicflow.tables.kinds.real import Real
+        >>> axis_of(Real("x", "double"), np.arange(101.0)).quantiles(np.arange(101.0)).tolist()
         [5.0, 50.0, 95.0]
         """
         known = np.isfinite(y)
@@ -170,6 +166,7 @@ def axis_of(
 
     ``cells`` are those of a model of columns: the numbers of a short list have a bar each.
 
+    >>> from cubicflow.tables.kinds.real import Real
     >>> axis_of(Real("x", "double"), np.linspace(0, 1, 100)).bins
     48
     """
@@ -185,11 +182,6 @@ def axis_of(
         return Axis(column, has_gaps, start, unit, values, labels, levels=values)
     turn = column.turn
     return Axis(column, has_gaps, start, unit, edges=tuple(_edges(known, turn, bins, whole=column.counts_mass)))
-
-
-def array_axis(name: str, y: Floats) -> Axis:
-    """Return the axis of a column of an array: real numbers without a schema."""
-    return axis_of(Real(name, "double"), y)
 
 
 def _affine(column: Column) -> tuple[float, float]:

@@ -44,7 +44,7 @@ from cubicflow.tables.schema.plain_rows import plain_numbers, with_gaps
 from cubicflow.tables.schema.split import PARTS, RowSample, Split
 from cubicflow.tables.schema.usable_rows import Missing, Piece, pieces
 from cubicflow.tables.table_error import TableError
-from cubicflow.training.unfinished import is_unfinished, load_unfinished
+from cubicflow.training.run_folder import is_unfinished, load_unfinished
 
 SECTION = "table"
 MODELS: dict[str, type[TableModel]] = {each.name: each for each in (ModelOfColumns, FlowOfNumbers)}
@@ -208,8 +208,8 @@ class FittedTable:
         for a value that its column cannot hold.
         """
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        columns = [(column, table.column(column.name).combine_chunks()) for column in self.schema.model]
-        return np.column_stack([plain_numbers(column, array) for column, array in columns])
+        columns = self.schema.model
+        return np.column_stack([plain_numbers(each, table.column(each.name).combine_chunks()) for each in columns])
 
     # --- scores ---
 

@@ -16,14 +16,7 @@ import numpy as np
 import torch
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.unit_scale import (
-    FRACTION_OF_RANGE,
-    PRIOR,
-    CodeCounts,
-    UnitScale,
-    bins_of_codes,
-    tail_length,
-)
+from cubicflow.tables.unit_scale import FRACTION_OF_RANGE, PRIOR, CodeCounts, UnitScale, bins_of_codes, tail_length
 
 MOST_BINS = 256
 

@@ -438,15 +438,20 @@ def scale_of_values(values: Floats, weights: Floats | None, ends: Ends) -> UnitS
     each = np.bincount(place, weights=weights, minlength=len(values)).astype(np.float64)
     total = float(each.sum())
     wanted = int(np.clip(total / REAL_ROWS, 1, MOST_REAL_BINS))
-    cut = np.searchsorted(np.cumsum(each), total * np.arange(1, wanted) / wanted)
-    cut = np.unique(cut[(cut >= 0) & (cut < len(values) - 1)])
-    inner = np.unique((values[cut] + values[cut + 1]) / 2)
+    inner = _between(values, each, total * np.arange(1, wanted) / wanted)
     first, last = float(values[0]), float(values[-1])
     spread = (last - first) or max(abs(first), 1.0) * 1e-3
     edges = [first, *inner[(inner > first) & (inner < last)].tolist(), last if last > first else first + spread]
     bounds = _halved_ends(np.asarray(edges), values, each, (values[1:] + values[:-1]) / 2)
     counts = _counts(bounds, values, each)
     return _with_ends(bounds, counts, ends, _near(bounds, counts))
+
+
+def _between(values: Floats, each: Floats, rows: Floats) -> Floats:
+    """Return edges between neighbouring sorted values, such that so many rows lie below them."""
+    cut = np.searchsorted(np.cumsum(each), rows)
+    cut = np.unique(cut[cut < len(values) - 1])
+    return np.unique((values[cut] + values[cut + 1]) / 2)
 
 
 # --- circles ---
@@ -468,9 +473,7 @@ def ring_of_values(values: Floats, weights: Floats | None, ends: tuple[float, fl
     values, each = values[order], each[order]
     total = float(each.sum())
     wanted = int(np.clip(total / RING_ROWS, 1, MOST_REAL_BINS))
-    cut = np.searchsorted(np.cumsum(each), total * (np.arange(wanted) + 0.5) / wanted)
-    cut = np.unique(cut[cut < len(values) - 1])
-    inner = np.unique((values[cut] + values[cut + 1]) / 2)
+    inner = _between(values, each, total * (np.arange(wanted) + 0.5) / wanted)
     edges = np.array([low, *inner[(inner > low) & (inner < high)], high], np.float64)
     if len(edges) < 4:  # a bin across the seam and one other bin need four edges
         return UnitScale((low, high), (1.0,))

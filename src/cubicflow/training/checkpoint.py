@@ -26,8 +26,6 @@ NEWEST = "checkpoint.safetensors"
 PREVIOUS = "checkpoint-previous.safetensors"
 NEXT = "checkpoint-next.safetensors"
 NAMES = (NEWEST, NEXT, PREVIOUS, "checkpoint-damaged.safetensors")  # older versions gave a damaged file this name
-
-
 RAW: Literal["raw"] = "raw"
 AVERAGED: Literal["averaged"] = "averaged"
 WeightsKind = Literal["raw", "averaged"]

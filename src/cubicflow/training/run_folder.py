@@ -24,6 +24,7 @@ from cubicflow.training.config import describe_changes
 from cubicflow.training.errors import RunFolderError, cannot_resume
 
 LOCK_FILE = "lock"
+BEST = "best."  # prefix of the best weights' names in a checkpoint
 METRICS_FILE = "metrics.jsonl"  # one line of JSON for each logged step
 MOST_METRICS_BYTES = 1 << 26  # a quarter of a million lines
 MOST_IN_LINE = 1 << 16  # bytes
@@ -133,6 +134,8 @@ class RunFolder(OwnedFolder):
                 self.checkpoint, self.note = checkpoints.load_checkpoint(self.path, self._most_bytes())
             except DamagedCheckpointError as error:
                 raise cannot_resume(error) from None
+            if self.note is not None:  # the newest is damaged: the next save must not keep it as the previous one
+                (self.path / checkpoints.NEWEST).unlink(missing_ok=True)
             self.saved_step = None if self.checkpoint is None else self.checkpoint.numbers.step
             self._cut_metrics(self.saved_step or 0)
 
@@ -286,6 +289,22 @@ def recorded_settings(run: str | Path) -> dict[str, Any]:
     return {}
 
 
+def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
+    """Return a phrase for the first difference between two descriptions, or None if they are equal."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        parts = [(before.get(key), after.get(key), f"{path}.{key}") for key in {**before, **after}]
+    elif isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            return f"{path}, which had {len(before)} parts and has {len(after)}"
+        parts = [(one, after[i], f"{path}[{i}]") for i, one in enumerate(before)]
+    else:
+        return None if before == after else f"{path}, which was {before!r} and is {after!r}"
+    return next(filter(None, (first_difference(*part) for part in parts)), None)
+
+
+# --- what others read, during a run or after it ---
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the complete lines of metrics.jsonl in order; an empty list if there is no file.
 
@@ -325,14 +344,62 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | float) or (isinstance(value, int) and abs(value) <= LARGEST)
 
 
-def first_difference(before: Any, after: Any, path: str = "flow") -> str | None:
-    """Return a phrase for the first difference between two descriptions, or None if they are equal."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        parts = [(before.get(key), after.get(key), f"{path}.{key}") for key in {**before, **after}]
-    elif isinstance(before, list) and isinstance(after, list):
-        if len(before) != len(after):
-            return f"{path}, which had {len(before)} parts and has {len(after)}"
-        parts = [(one, after[i], f"{path}[{i}]") for i, one in enumerate(before)]
-    else:
-        return None if before == after else f"{path}, which was {before!r} and is {after!r}"
-    return next(filter(None, (first_difference(*part) for part in parts)), None)
+def load_unfinished(folder: Path, config: dict[str, Any]) -> Any:
+    """Return the best model so far of an unfinished run with this config.
+
+    The function writes nothing, and checks the files as :func:`cubicflow.load` does. Raises FlowFileError if no
+    checkpoint can be read.
+
+    >>> import tempfile, torch
+    >>> import cubicflow as cf
+    >>> from cubicflow.flows.serialization import read_config
+    >>> flow, x = cf.flows.tabular(1, num_layers=1, hidden_features=8), torch.randn(200, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     try:
+    ...         cf.training.fit(flow, x, run=folder, steps=50, progress=False, stop=lambda: True)
+    ...     except cf.training.TrainingInterrupted:
+    ...         best = load_unfinished(Path(folder), read_config(Path(folder)))
+    >>> best.log_prob(x).shape
+    torch.Size([200])
+    """
+    try:
+        checkpoint, _ = checkpoints.load_checkpoint(folder)
+    except DamagedCheckpointError as error:
+        raise FlowFileError(folder, str(error)) from None
+    if checkpoint is None:
+        raise FlowFileError(folder, "there is no model and no checkpoint yet; wait for the first checkpoint")
+    tensors = {name.removeprefix(BEST): value for name, value in checkpoint.tensors.items() if name.startswith(BEST)}
+    shapes = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    return flow_files.restored(config, folder / CONFIG_FILE, folder / checkpoints.NEWEST, shapes, lambda _: tensors)
+
+
+def is_unfinished(folder: Path, config: dict[str, Any]) -> bool:
+    """Return whether a run is unfinished, and has a checkpoint or no model.
+
+    >>> is_unfinished(Path("no/such/run"), {"result": {"finished": True}})
+    False
+    """
+    result = config.get("result")
+    finished = not isinstance(result, dict) or result.get("finished") is not False
+    return not finished and ((folder / checkpoints.NEWEST).exists() or not (folder / WEIGHTS_FILE).exists())
+
+
+def is_training(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run folder.
+
+    >>> is_training(Path("no/such/run"))
+    False
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -102,9 +100,9 @@ class Continuous(Transform):
                 steps, y = [], last
         for t, h in steps:
             if self.adjoint and torch.is_grad_enabled():
-                y = checkpoint(_step, method, field, t, h, y, use_reentrant=False, preserve_rng_state=False)
+                y, _ = checkpoint(step, method, field, t, h, y, use_reentrant=False, preserve_rng_state=False)
             else:
-                y = _step(method, field, t, h, y)
+                y, _ = step(method, field, t, h, y)
         return y[:, :-1].to(x.dtype), y[:, -1]
 
     def _field(self, x: Tensor, context: Tensor | None) -> Field:
@@ -138,7 +136,3 @@ class Continuous(Transform):
 
         outputs, derivatives = torch.func.vmap(along)(directions)
         return outputs[0], derivatives
-
-
-def _step(method: Any, field: Field, t: Tensor, h: Tensor, y: Tensor) -> Tensor:
-    return step(method, field, t, h, y)[0]

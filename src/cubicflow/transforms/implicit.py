@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,20 +18,17 @@ ORDERED = {
 NEWTON_STEPS = 2  # each doubles the number of right derivatives: one is right after the first step, three after two
 
 
-def implicit_inverse(
-    function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor, *, low: float = -math.inf, high: float = math.inf
-) -> tuple[Tensor, Tensor]:
+def implicit_inverse(function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor) -> tuple[Tensor, Tensor]:
     """Solve function(x) = y element by element. Return x, and the log-slope of the inverse at y.
 
-    The search halves the floating-point numbers between ``low`` and ``high`` until two neighbours remain, so it ends at
-    rounding for every increasing function, whatever its scale: after 32 evaluations in float32, 64 in float64, and 16
-    in half precision. No branch depends on values. Derivatives do not pass through the search. They are those of
-    Newton's steps from the solution, which are those of the implicit function theorem.
+    The search halves the floating-point numbers until two neighbours remain, so it ends at rounding for every
+    increasing function, whatever its scale: after 32 evaluations in float32, 64 in float64, and 16 in half precision.
+    No branch depends on values. Derivatives do not pass through the search. They are those of Newton's steps from the
+    solution, which are those of the implicit function theorem.
 
     Args:
         function: an increasing function of tensors of y's shape. Returns its values and its log-slopes.
-        y: floating-point values. Where no x maps to y, x is the end of the interval.
-        low, high: the interval on which the function is defined.
+        y: floating-point values. Where no x maps to y, x is the largest or the smallest number.
 
     >>> def cube(x):
     ...     return x**3, (3 * x**2).log()
@@ -40,7 +36,7 @@ def implicit_inverse(
     >>> x, log_slope.exp()
     (tensor([ 2.0000e+00, -1.0000e-10]), tensor([8.3333e-02, 3.3333e+19]))
     """
-    x = _searched(function, y, low, high)
+    x = _searched(function, y)
     for _ in range(NEWTON_STEPS):
         value, log_slope = function(x)
         step = (y - value) * torch.exp(-log_slope)
@@ -81,7 +77,7 @@ def triangular_inverse(function: Callable[[Tensor], tuple[Tensor, Tensor]], z: T
 
 
 @torch.no_grad()
-def _searched(function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor, low: float, high: float) -> Tensor:
+def _searched(function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor) -> Tensor:
     """Return the largest x whose value is at most y."""
     if y.dtype not in ORDERED:
         raise TypeError(
@@ -89,8 +85,7 @@ def _searched(function: Callable[[Tensor], tuple[Tensor, Tensor]], y: Tensor, lo
         )
     limits = torch.finfo(y.dtype)
     y = y.detach()
-    below = _key(torch.full_like(y, max(low, limits.min)))
-    above = _key(torch.full_like(y, min(high, limits.max)))
+    below, above = (_key(torch.full_like(y, end)) for end in (limits.min, limits.max))
     for _ in range(limits.bits):
         middle = (below >> 1) + (above >> 1) + (below & above & 1)  # rounded down, without overflow
         x = _number(middle, y.dtype)

@@ -245,6 +245,12 @@ def test_a_line_with_other_columns_is_named(tmp_path: Path, line: str) -> None:
     assert found.startswith("not every line has the header's 3 columns (line 15: Expected 3 columns, got ")
 
 
+def test_an_empty_line_above_a_table_without_names_is_refused(tmp_path: Path) -> None:
+    text = "\n" + "1,2,3\n" * 9
+    assert "the first line is empty" in refused(tmp_path, text, Reading(header="none"))
+    assert "the first line is empty" in refused(tmp_path, text, Reading(header="0"))
+
+
 def test_names_over_several_lines_are_refused(tmp_path: Path) -> None:
     text = 'x,"a\nb",c\n' + "1,2,3\n" * 9
     assert "row 0 holds the names, and its last quotation mark is not closed" in refused(tmp_path, text)

@@ -64,8 +64,13 @@ def judge_files(
     """
     paths = {"real": real, "sampled": sampled, "train": train}
     given = {part: open_table(path, reading) for part, path in paths.items() if path is not None}
-    opened = dict(zip(_titles(given), given.values(), strict=True))
-    columns = {title: _columns(table, drop) for title, table in opened.items()}
+    opened: dict[str, Table] = {}
+    for part, table in given.items():
+        opened[table.name if table.name not in opened else f"{table.name} (as {part} rows)"] = table
+    columns = {
+        title: [name for name in table.names if name not in drop and not re.fullmatch(ROW_INDEX, name)]
+        for title, table in opened.items()
+    }
     if unknown := [name for name in drop if not any(name in table.types for table in opened.values())]:
         names = some(given["real"].names)
         raise TableError(f"there is no column {some(unknown)} to leave out; the columns are {names}")
@@ -79,18 +84,6 @@ def judge_files(
             texts |= {name for name in columns[title] if family(tables[title].schema.field(name).type) == "text"}
     notes += _same_files(given)
     return judge_matched(match(tables, words), seed=seed, notes=notes)
-
-
-def _titles(given: Mapping[str, Table]) -> list[str]:
-    """Return the names of the tables in messages: their paths, and also the part if a file is given twice."""
-    titles: list[str] = []
-    for part, table in given.items():
-        titles.append(table.name if table.name not in titles else f"{table.name} (as {part} rows)")
-    return titles
-
-
-def _columns(table: Table, drop: Collection[str]) -> list[str]:
-    return [name for name in table.names if name not in drop and not re.fullmatch(ROW_INDEX, name)]
 
 
 def _typed_rows(table: Table, columns: list[str], texts: Collection[str], notes: list[str]) -> pa.Table:
@@ -180,14 +173,9 @@ def judge_run(
         known = _rows_of_run(fitted, source, missing, part, notes)
         tables[f"{source.name} (training rows)"] = _read(fitted, known, source)
     names = tables["the samples"].column_names
-    words = [fitted.schema[name].name for name in names if _is_word(fitted, name)]
+    words = [name for name in names if fitted.schema[name].is_list and not fitted.schema[name].is_ordered]
     ordered = {name: table.select(names) for name, table in tables.items()}
     return judge_matched(match(ordered, words), seed=seed, notes=notes)
-
-
-def _is_word(fitted: FittedTable, name: str) -> bool:
-    column = fitted.schema[name]
-    return column.is_list and not column.is_ordered
 
 
 def _rows_of_run(

@@ -99,7 +99,7 @@ class Column(ABC):
     @property
     def is_measured(self) -> bool:
         """Whether the values can have a transform and bounds."""
-        return False
+        return is_number(self.arrow_type) and not self.is_list and self.role not in ("constant", "dropped")
 
     @property
     def on_calendar(self) -> bool:
@@ -350,32 +350,27 @@ class Column(ABC):
         return y
 
 
-class Quantity(Column):
-    """Numbers or dates: values that are points on a line or on a circle."""
-
-    @property
-    def is_measured(self) -> bool:
-        return not self.on_calendar
-
-    def transformed(self, transform: str, smallest: float, sample: Floats, *, start: float, unit: float) -> Scaled:
-        """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
-        if transform == "log":
-            # A column with masses may hold 0: noise moves 0 into (0, 1), where the logarithm is finite. Without noise,
-            # 0 has no logarithm.
-            if smallest < 0 or (smallest == 0 and not self.counts_mass):
-                raise TableError(
-                    f"column {self.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
-                    "below all values, or use the transform asinh",
-                    transforms={self.name: "asinh"},
-                )
-            return Scaled("log", start=start, unit=unit)
-        centre, spread = median_and_spread(sample)
-        return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
-
-
 def first_shown(array: pa.Array, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
     """Return the first chosen value as text for messages. ``chosen`` is a boolean mask."""
     return shown(array.filter(pa.array(chosen))[:1])[0]
+
+
+def requested_map(
+    transform: str, column: Column, smallest: float, sample: Floats, *, start: float = 0.0, unit: float = 1.0
+) -> Scaled:
+    """Return the transform that the user requested, applied to ``start`` + ``unit`` * y."""
+    if transform == "log":
+        # A column with masses may hold 0: noise moves 0 into (0, 1), where the logarithm is finite. Without noise, 0
+        # has no logarithm.
+        if smallest < 0 or (smallest == 0 and not column.counts_mass):
+            raise TableError(
+                f"column {column.name!r} holds {smallest:g}, which has no logarithm; give bounds with a lower end "
+                "below all values, or use the transform asinh",
+                transforms={column.name: "asinh"},
+            )
+        return Scaled("log", start=start, unit=unit)
+    centre, spread = median_and_spread(sample)
+    return Scaled("asinh", centre=centre, scale=spread, start=start, unit=unit)
 
 
 def median_and_spread(values: Floats) -> tuple[float, float]:

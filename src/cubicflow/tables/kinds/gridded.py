@@ -10,21 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cubicflow.tables.arrow_types import (
-    Floats,
-    epsilon_of,
-    floats_as,
-    is_date,
-    shown,
-    whole_as,
-    whole_numbers,
-)
-from cubicflow.tables.kinds.column import (
-    Bounds,
-    Evidence,
-    Quantity,
-    first_shown,
-)
+from cubicflow.tables.arrow_types import Floats, epsilon_of, floats_as, is_date, shown, whole_as, whole_numbers
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, first_shown, requested_map
 from cubicflow.tables.kinds.facts import LARGEST, Grid
 from cubicflow.tables.maps import histogram_of_codes
 from cubicflow.tables.table_error import TableError
@@ -38,7 +25,7 @@ PILED_ROWS = 10  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gridded(Quantity):
+class Gridded(Column):
     """Numbers and dates at a fixed resolution: y is the code k of a value; the likelihood counts the code's mass.
 
     The grid of a circle spans one turn.
@@ -57,7 +44,7 @@ class Gridded(Quantity):
             return self, []
         values = self.grid.values(self.encode(seen.sample.column(self.name).combine_chunks()).astype(np.int64))
         scale = {"start": self.grid.values(np.zeros(1, np.int64)).item(), "unit": self.grid.width}
-        return replace(self, map=self.transformed(seen.transform, seen.facts.smallest, values, **scale)), []
+        return replace(self, map=requested_map(seen.transform, self, seen.facts.smallest, values, **scale)), []
 
     def learn(self, counts: CodeCounts, rows: int, bounds: Bounds | None) -> Self:
         if self.is_circle:

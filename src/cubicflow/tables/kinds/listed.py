@@ -21,17 +21,9 @@ from cubicflow.tables.arrow_types import (
     floats,
     is_text,
     shown,
-    type_name,
     words_as,
 )
-from cubicflow.tables.kinds.column import (
-    Column,
-    Evidence,
-    Level,
-    Role,
-    first_shown,
-)
-from cubicflow.tables.kinds.facts import Facts
+from cubicflow.tables.kinds.column import Column, Evidence, Level, first_shown
 from cubicflow.tables.table_error import TableError, listed, some
 
 MOST_JSON_LEVELS = 1 << 16
@@ -44,13 +36,6 @@ class Listed(Column):
     is_list: ClassVar[bool] = True
 
     kind: str = "categorical"
-
-    @classmethod
-    def of_numbers(cls, facts: Facts, role: Role, kind: str) -> Self:
-        """Return a column that lists the distinct numbers or dates. Raise TableError if there are too many."""
-        if not facts.all_distinct_known or len(facts.distinct) == facts.rows:
-            raise TableError(f"column {facts.name!r} holds too many different values to be {kind}; choose another kind")
-        return cls(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()), kind=kind)
 
     def settle(self, seen: Evidence) -> tuple[Self, list[str]]:
         is_inferred_text = is_text(self.arrow_type) and not seen.kind_was_requested

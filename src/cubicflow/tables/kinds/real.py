@@ -12,18 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.saved import Range
-from cubicflow.tables.arrow_types import (
-    Floats,
-    decimal_range,
-    floats_as,
-)
-from cubicflow.tables.kinds.column import (
-    Bounds,
-    Column,
-    Evidence,
-    Quantity,
-    median_and_spread,
-)
+from cubicflow.tables.arrow_types import Floats, decimal_range, floats_as
+from cubicflow.tables.kinds.column import Bounds, Column, Evidence, median_and_spread, requested_map
 from cubicflow.tables.kinds.facts import LARGEST
 from cubicflow.tables.kinds.gridded import Gridded, ring_grid
 from cubicflow.tables.maps import Scaled
@@ -33,7 +23,7 @@ HEAVY = 1000.0  # spreads from the median; with longer tails, standardising woul
 
 
 @dataclass(frozen=True, kw_only=True)
-class Real(Quantity):
+class Real(Column):
     """Numbers without a step, with a density per unit.
 
     Attributes:
@@ -61,7 +51,7 @@ class Real(Quantity):
         values = self.encode(seen.sample.column(self.name).combine_chunks())
         smallest, largest, note = seen.facts.smallest, seen.facts.largest, None
         if seen.transform is not None:
-            shape = self.transformed(seen.transform, smallest, values, start=0.0, unit=1.0)
+            shape = requested_map(seen.transform, self, smallest, values)
         elif seen.bounds is not None:
             low, high = seen.bounds
             if smallest <= low or largest >= high:

@@ -75,6 +75,8 @@ def _constant(facts: Facts, requested: str | None, role: Role) -> Column | None:
 
 
 def _listed(facts: Facts, role: Role, kind: str) -> Listed:
+    if not is_text(facts.type) and (not facts.all_distinct_known or len(facts.distinct) == facts.rows):
+        raise TableError(f"column {facts.name!r} holds too many different values to be {kind}; choose another kind")
     return Listed(facts.name, type_name(facts.type), role, levels=tuple(facts.sorted_distinct()), kind=kind)
 
 
@@ -88,7 +90,7 @@ def _boolean(facts: Facts, requested: str | None, role: Role) -> Column | None:
         return None
     if is_text(facts.type):
         raise _cannot_be(facts, requested)
-    column = Listed.of_numbers(facts, role, "boolean")
+    column = _listed(facts, role, "boolean")
     if len(column.levels) != 2:
         raise TableError(
             f"column {facts.name!r} holds {len(column.levels)} different values, expected 2 for boolean; choose "
@@ -100,7 +102,7 @@ def _boolean(facts: Facts, requested: str | None, role: Role) -> Column | None:
 def _categorical(facts: Facts, requested: str | None, role: Role) -> Column | None:
     """Words, or numbers that the user declares categorical."""
     if not is_text(facts.type):
-        return Listed.of_numbers(facts, role, "categorical") if requested == "categorical" else None
+        return _listed(facts, role, "categorical") if requested == "categorical" else None
     if requested not in (None, "categorical"):
         raise _cannot_be(facts, requested)
     words = facts.sorted_distinct()

@@ -37,8 +37,8 @@ TAIL = (1e-5, 1e-4, 1e-3, 5e-3, 2e-2)  # extra knots near an end of [0, 1], for 
 KNOTS = np.array([*TAIL, *(i / 32 for i in range(1, 32)), *(1 - end for end in reversed(TAIL))])
 NO_GAP = np.array([False])
 MOST_KNOWN = 1 << 12  # sets of words whose cells are kept
-MOST_TOGETHER = 1 << 10  # sets whose cells are kept together
-MOST_KEPT = 1 << 8  # groups of sets whose cells are kept
+MOST_TOGETHER = 1 << 13  # numbers of cells that are kept together
+MOST_KEPT = 1 << 6  # groups of sets whose cells are kept
 MOST_SINGLE = 256  # words of a set with a cell each; more words of one outcome share cells
 LEAST_LOG_WIDTH = -690.0  # the log of about 1e-300; float64 cannot hold a much narrower part of [0, 1]
 NARROWEST = 1e-4  # width of an interval between knots, relative to the distance from the nearer end
@@ -110,17 +110,18 @@ class Coder(ABC):
     def __init__(self, column: Column, cells: Any) -> None:
         self.column = column
         self.cells: Cells = cells  # the outcomes and the scale of the column
-        self._kept: dict[tuple[bytes, ...], SetCells] = {}
+        self._kept: dict[tuple[bytes, bytes, bytes], SetCells] = {}
 
     def of(self, sets: Set, knots: Floats | None = None) -> SetCells:
-        """Return the cells of sets. ``knots`` of [0, 1] split intervals. The cells of few sets are kept."""
-        if len(sets) > MOST_TOGETHER:
-            return self._of(sets, knots)
+        """Return the cells of sets. ``knots`` of [0, 1] split intervals. The cells of few small sets are kept."""
         key = sets.ends.tobytes(), sets.gap.tobytes(), b"" if knots is None else knots.tobytes()
-        if (found := self._kept.get(key)) is None:
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        found = self._of(sets, knots)
+        if found.fields.size <= MOST_TOGETHER:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            found = self._kept[key] = self._of(sets, knots)
+            self._kept[key] = found
         return found
 
     @abstractmethod

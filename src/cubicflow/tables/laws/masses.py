@@ -143,7 +143,8 @@ def masses_of(
         a, b, log_w = (torch.from_numpy(each.T).to(params.device) for each in (low, high, log_width))
         return (log_w + log_mean_density(a, b, log_w, params.expand(len(a), -1, -1), closed=closed)).exp()
     width = np.exp(log_width)
-    is_above = (low > high) & (width < narrow * low)  # measured from the upper end
+    # An interval in the upper half is measured from the upper end if it is narrow, or a tail.
+    is_above = (low > high) & ((width < narrow * low) | (high < width))
     near = np.where(is_above, high, low)
     is_part = (low > 0) | (high > 0)  # the mass of [0, 1] is 1
     is_narrow = width < narrow * near

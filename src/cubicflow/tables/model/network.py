@@ -133,6 +133,7 @@ class ColumnsModel(nn.Module):
             self.network = ColumnNetworks(*counts, token_features, hidden_features, **sizes, grouped=grouped)
         # One embedding for the outcomes of all columns. The outcomes of each column are followed by one for UNSEEN.
         self._firsts = [before + i for i, before in enumerate(accumulate(every[0][:-1], initial=0))]
+        self._unseen, self._has_place = every[0], [shape != ALONE for shape in every[1]]
         self.kinds = nn.Embedding(sum(every[0]) + tokens, token_features)
         features = 2 + 2 * octaves
         self.places = nn.Parameter(torch.randn(tokens, features, token_features) / math.sqrt(features))
@@ -237,7 +238,7 @@ class ColumnsModel(nn.Module):
         every = self._after_context(cells, context)
         kinds = torch.full((cells.shape[0], len(self.outcomes)), UNSEEN, device=cells.device)
         kinds[:, : cells.shape[1]] = cells[:, :, 0].long()
-        memory = self.network.begin(self._embed(every, range(every.shape[1])))
+        memory = self.network.begin(self._embed(every))
         return Beginnings(self, memory, kinds, cells.shape[1])
 
     def draw(self, i: int, hidden: Tensor, kinds: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -290,18 +291,17 @@ class ColumnsModel(nn.Module):
 
     def _hidden(self, cells: Tensor) -> Tensor:
         """Return the hidden states (N, D, H) of all columns, given the cells (N, C + D, 4)."""
-        found: Tensor = self.network(self._embed(cells[:, :-1], range(cells.shape[1] - 1)))
+        found: Tensor = self.network(self._embed(cells[:, :-1]))
         return found
 
-    def _embed(self, cells: Tensor, columns: Sequence[int]) -> Tensor:
-        """Return the tokens (N, T, H) of cells (N, T, 4). ``columns`` are their indices, counted from the first context
-        column.
+    def _embed(self, cells: Tensor, first: int = 0) -> Tensor:
+        """Return the tokens (N, T, H) of the cells (N, T, 4) of neighbouring columns.
+
+        ``first`` is the index of the first of them, counted from the first context column.
         """
-        every = [*self.context_outcomes, *self.outcomes]
-        device = cells.device
-        firsts = constant_tensor([self._firsts[i] for i in columns], device)
-        unseen = constant_tensor([every[i] for i in columns], device)
-        shaped = constant_tensor([bool([*self.context_shapes, *self.shapes][i]) for i in columns], device, torch.bool)
+        device, chosen = cells.device, slice(first, first + cells.shape[1])
+        firsts, unseen = (constant_tensor(each[chosen], device) for each in (self._firsts, self._unseen))
+        has_place = constant_tensor(self._has_place[chosen], device, torch.bool)
         kind = cells[:, :, 0].long()
         seen = kind >= 0
         if self.training and self.cell_dropout:
@@ -309,10 +309,8 @@ class ColumnsModel(nn.Module):
                 torch.rand(seen.shape, device=device, generator=current_generator(device)) >= self.cell_dropout
             )
         tokens: Tensor = self.kinds(firsts + torch.where(seen, kind, unseen))
-        chosen = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0, 0)
-        circles = [self._whole_waves[i] for i in columns]
-        waves = _waves(middle_of(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype), self.octaves, circles)
-        waves = waves * (seen & shaped)[..., None]
+        places = middle_of(cells[:, :, 1], cells[:, :, 2]).to(tokens.dtype)
+        waves = _waves(places, self.octaves, self._whole_waves[chosen]) * (seen & has_place)[..., None]
         placed = torch.einsum("ntf,tfh->nth", waves, self.places[chosen])
         return tokens + placed + self.positions[chosen]
 
@@ -334,7 +332,7 @@ class Beginnings:
     def add(self, cells: Tensor) -> None:
         """Add the cells (N, 4) of the next column."""
         place = self.model._num_context + self.count
-        self.memory.add(self.model._embed(cells[:, None], [place])[:, 0])
+        self.memory.add(self.model._embed(cells[:, None], place)[:, 0])
         self.kinds[:, self.count] = cells[:, 0].long()
         self.count += 1
 

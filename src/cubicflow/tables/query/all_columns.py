@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cubicflow.tables.arrow_types import Floats
-from cubicflow.tables.axes import QUANTILES, Axis
+from cubicflow.tables.axes import Axis
 from cubicflow.tables.laws.law import Law
 from cubicflow.tables.query.answer import Means
 from cubicflow.tables.query.pool import DRAWN_ON, FIRST_ROWS, Pool, thinned
@@ -42,7 +42,7 @@ class Marginal:
     masses: Floats
     errors: Floats
     effective_size: float
-    quantiles: Floats = field(default_factory=lambda: np.full(len(QUANTILES), np.nan))
+    quantiles: Floats
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ def marginals(
     pool: Pool,
     *,
     refine: bool = False,
-    seed: int = 0,
     between: Callable[[], None] = lambda: None,
 ) -> Marginals:
     """Return the distributions of all columns given a question, in the bins of their axes.
@@ -75,13 +74,12 @@ def marginals(
         axes: the axes of all columns, in the table's order.
         pool: rows drawn from the model, at least one chunk.
         refine: whether weighted particles answer instead of the pool.
-        seed: the seed of rows that are drawn for the answer.
         between: a function that ``refine`` calls again and again. An error that it raises ends the answer.
 
     Raises:
         TableError: the conditions are impossible, or too rare to refine.
     """
-    generator, walk = torch.Generator().manual_seed(seed), question.walk
+    generator, walk = torch.Generator().manual_seed(0), question.walk
     axes = [axes[place] for place in walk.places]  # in the model's order
     begun = paths(question, len(axes), MOST_PATHS)
     probability = 1.0, 0.0
@@ -117,8 +115,10 @@ def counted(axis: Axis, y: Floats, log_weight: Floats, exact: float | None = Non
     With few effective rows, neighbouring bins of numbers that have few rows share their mass. ``exact`` is the error of
     all masses if the rows are an enumeration; None for drawn rows.
 
-    >>> from cubicflow.tables.axes import array_axis
-    >>> found = counted(array_axis("x", np.linspace(0, 1, 4001)), np.linspace(0, 1, 4001), np.zeros(4001))
+    >>> from cubicflow.tables.axes import axis_of
+    >>> from cubicflow.tables.kinds.real import Real
+    >>> y = np.linspace(0, 1, 4001)
+    >>> found = counted(axis_of(Real("x", "double"), y), y, np.zeros(4001))
     >>> round(float(found.masses.sum()), 6), round(found.effective_size)
     (1.0, 4001)
     """

@@ -112,7 +112,7 @@ class Conditional:
         walk, size = question.walk, _checked_size(size)
         if column not in walk.encoder.order:
             raise TableError(unknown_name("the model", "column", column, walk.encoder.order))
-        self.column, self.given = column, question.texts
+        self.column, self.given = column, [condition.text for condition in question.conditions]
         self._question, self._walk, self._generator = question, walk, generator
         self._i = walk.encoder.order.index(column)
         self._column, self._coder = walk.columns[self._i], walk.coders[self._i]

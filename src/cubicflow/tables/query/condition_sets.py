@@ -132,8 +132,7 @@ def _intervals(condition: Condition, column: Column) -> tuple[Interval, ...]:
         points = sorted({number for number in numbers if number is not None})
         if condition.relation in ("=", "in"):
             return tuple((point, point) for point in points)
-        ends = [-math.inf, *points, math.inf]
-        between = ((_next(low, math.inf, whole), _next(high, -math.inf, whole)) for low, high in pairwise(ends))
+        between = (_between(*ends, strict=True, whole=whole) for ends in pairwise([None, *points, None]))
         return tuple((first, last) for first, last in between if first <= last)
     if column.turn is not None:
         return _on_circle(condition, column, column.turn, whole=whole)
@@ -198,34 +197,27 @@ def _on_circle(condition: Condition, column: Column, turn: Bounds, *, whole: boo
 
 def _ends(condition: Condition, numbers: Sequence[float | None], *, whole: bool) -> Interval:
     """Return the first and the last number of a comparison or a range. ``whole`` allows whole numbers only."""
-    first, last = -math.inf, math.inf
-    if condition.relation == "range":
-        low, high = numbers
-        if low is not None and high is not None and low > high:
-            raise TableError(f"the range ends at {condition.values[1]}, before it begins; write the lower end first")
-        first = first if low is None else math.ceil(low) if whole else low
-        last = last if high is None else math.floor(high) if whole else high
-    else:
-        number = float(numbers[0])  # type: ignore[arg-type] # a comparison has a value
-        match condition.relation:
-            case "<":
-                last = math.ceil(number) - 1 if whole else _next(number, -math.inf, whole)
-            case "<=":
-                last = math.floor(number) if whole else number
-            case ">":
-                first = math.floor(number) + 1 if whole else _next(number, math.inf, whole)
-            case _:
-                first = math.ceil(number) if whole else number
+    is_above = condition.relation in (">", ">=")
+    low, high = numbers if condition.relation == "range" else (numbers[0], None) if is_above else (None, numbers[0])
+    if low is not None and high is not None and low > high:
+        raise TableError(f"the range ends at {condition.values[1]}, before it begins; write the lower end first")
+    first, last = _between(low, high, strict=condition.relation in ("<", ">"), whole=whole)
     if first > last:
         raise TableError("no value of the column lies in this range; widen the range")
     return first, last
 
 
-def _next(number: float, towards: float, whole: bool) -> float:
-    """Return the next whole number or float64 in a direction."""
-    if math.isinf(number):
-        return number
-    return number + math.copysign(1, towards) if whole else math.nextafter(number, towards)
+def _between(low: float | None, high: float | None, *, strict: bool, whole: bool) -> Interval:
+    """Return the first and the last number between two ends, None for no end. ``strict`` excludes the ends."""
+
+    def first(end: float | None) -> float:
+        if end is None:
+            return -math.inf
+        if whole:
+            return math.floor(end) + 1 if strict else math.ceil(end)
+        return math.nextafter(end, math.inf) if strict else end
+
+    return first(low), -first(None if high is None else -high)
 
 
 def _number(value: object, column: Column, *, wrapped: bool = True) -> float | None:

@@ -49,11 +49,11 @@ class Constraint(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+    def broken(self, rows: pa.RecordBatch, schema: Schema) -> Flags:
         """Return which rows break the constraint."""
 
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text}
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class LinearConstraint(Constraint):
     relation: str
     bound: float
 
-    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+    def broken(self, rows: pa.RecordBatch, schema: Schema) -> Flags:
         columns = [schema[name] for name in self.names]
         whole = [column for column in columns if column.has_steps]
         is_whole = len(whole) == len(columns)
         scale = 10.0 ** max((column.exact_decimals for column in whole), default=0) if is_whole else 1.0
-        values = (number_of(column, rows[column.name]) * scale for column in columns)
+        values = (number_of(column, rows.column(column.name)) * scale for column in columns)
         parts = [factor * (np.rint(y) if is_whole else y) for y, factor in zip(values, self.factors, strict=True)]
         off = np.sum(parts, axis=0) - self.bound * scale
         size = np.sum(np.abs(parts), axis=0)
@@ -93,9 +93,6 @@ class LinearConstraint(Constraint):
         found: Floats = (self.bound - np.sum(others, axis=0)) / factor
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        return {"text": self.text}
-
 
 @dataclass(frozen=True)
 class FixedCombination(Constraint):
@@ -103,22 +100,18 @@ class FixedCombination(Constraint):
 
     allowed: frozenset[tuple[Any, ...]] = frozenset()
 
-    def broken(self, rows: Mapping[str, pa.Array], schema: Schema) -> Flags:
+    def broken(self, rows: pa.RecordBatch, schema: Schema) -> Flags:
         every = combinations_of(self.names, rows, schema)
         return np.array([not (None in each or each in self.allowed) for each in every], dtype=np.bool_)
 
     def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "allowed": sorted((list(each) for each in self.allowed), key=str)}
+        return {**super().to_json(), "allowed": sorted((list(each) for each in self.allowed), key=str)}
 
 
-def combinations_of(names: Sequence[str], rows: Mapping[str, pa.Array], schema: Schema) -> list[tuple[Any, ...]]:
+def combinations_of(names: Sequence[str], rows: pa.RecordBatch, schema: Schema) -> list[tuple[Any, ...]]:
     """Return the values of some columns for each row, as text; None for a missing value."""
-    texts = []
-    for name in names:
-        column = schema[name]
-        values = rows[name]
-        read = values if column.role == "dropped" else column.read(values)
-        texts.append([None if v is None or v != v else str(v) for v in read.to_pylist()])
+    values = (schema[name].read(rows.column(name)).to_pylist() for name in names)
+    texts = ([None if v is None or v != v else str(v) for v in each] for each in values)
     return list(zip(*texts, strict=True))
 
 
@@ -220,9 +213,9 @@ def _known(name: str, schema: Schema) -> Column:
 
 def kept_rows(constraints: Sequence[Constraint], rows: pa.RecordBatch, schema: Schema) -> Flags:
     """Return which rows keep all constraints. The rows may lack columns that no constraint names."""
-    columns, kept = dict(zip(rows.schema.names, rows.columns, strict=True)), np.ones(len(rows), np.bool_)
+    kept = np.ones(len(rows), np.bool_)
     for constraint in constraints:
-        kept &= ~constraint.broken(columns, schema)
+        kept &= ~constraint.broken(rows, schema)
     return kept
 
 
@@ -240,19 +233,18 @@ def learn_constraints(
     found: list[Constraint] = [read_constraint(text, schema) for text in texts]
     if not found:
         return ()
-    names = {name for each in found for name in each.names}
     rows_read, broken = 0, Counter[int]()
     first: dict[int, str] = {}  # the first row that breaks a constraint
     seen = [set[tuple[str, ...]]() for _ in found]
     for piece in pieces(table, schema.check(table), missing):
-        rows = {name: piece.batch.column(name) for name in names}
-        rows_read += len(piece.batch)
+        rows = piece.batch
+        rows_read += len(rows)
         for i, each in enumerate(found):
             if isinstance(each, FixedCombination):
                 seen[i].update(pair for pair in combinations_of(each.names, rows, schema) if None not in pair)
             elif len(wrong := np.flatnonzero(each.broken(rows, schema))):
                 broken[i] += len(wrong)
-                values = ", ".join(f"{name} = {shown(rows[name].take(wrong[:1]))[0]}" for name in each.names)
+                values = ", ".join(f"{name} = {shown(rows.column(name).take(wrong[:1]))[0]}" for name in each.names)
                 first.setdefault(i, f"row {piece.numbers[wrong[0]] + 1:,} ({values})")
     for i, row in first.items():
         raise TableError(

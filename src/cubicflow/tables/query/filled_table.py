@@ -62,6 +62,7 @@ class FilledTable:
         schema = self.fitted.schema
         self._columns = {column.name: column for column in (*schema.model, *schema.of_role("constant"))}
         self._read = self.table.spooled(self.table.names)
+        self._types = {name: self._type(name) for name in self.table.names}
         self._entropy = fresh_seed() if self.seed is None else self.seed
         try:
             self._filled = [self._fill(k, batch) for k, batch in enumerate(self._read.batches(rows=ROWS))]
@@ -96,16 +97,10 @@ class FilledTable:
     def batches(self, draw: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the table, with missing values filled by one draw. An empty table yields one empty
         batch."""
-        pieces = zip(self._read.batches(rows=ROWS), self._filled, strict=True)
-        empty = True
-        for batch, (rows, y) in pieces:
-            empty = False
+        if not self._filled:
+            yield pa.RecordBatch.from_pylist([], pa.schema([*self._types.items(), (FILLED, pa.string())]))
+        for batch, (rows, y) in zip(self._read.batches(rows=ROWS), self._filled, strict=True):
             yield self._with(batch, rows, y[draw])
-        if empty:
-            yield self._with(pa.RecordBatch.from_pylist([], self._schema()), np.empty(0, np.int64), np.empty((0, 0)))
-
-    def _schema(self) -> pa.Schema:
-        return pa.schema([(name, self._type(name)) for name in self.table.names])
 
     def _with(self, batch: pa.RecordBatch, rows: Any, y: Floats) -> pa.RecordBatch:
         typed = [self._typed(name, batch.column(name)) for name in batch.schema.names]
@@ -127,10 +122,9 @@ class FilledTable:
 
     def _typed(self, name: str, array: pa.Array) -> pa.Array:
         """Return text parsed as the inferred type of its column, so that numbers are written without quotes."""
-        type = self._type(name)
-        if not self._read.is_text or is_text(type):
-            return array if not pa.types.is_dictionary(array.type) else array.dictionary_decode()
-        return read_text(array, type)
+        if self._read.is_text and not is_text(self._types[name]):
+            return read_text(array, self._types[name])
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
     def _type(self, name: str) -> pa.DataType:
         """Return the type of a column of the output. The fitted type is wider where all values of a text are whole

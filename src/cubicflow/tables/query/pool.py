@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +39,21 @@ CHUNK = 1 << 11  # rows drawn at once; an answer waits for at most one chunk
 MOST_ROWS = 1 << 17  # largest number of rows of a pool
 MOST_BYTES = 1 << 28  # largest memory of the cells' distributions, in bytes
 FEWEST_ROWS = 1 << 13  # rows of a full pool, even if the distributions of their cells need more than MOST_BYTES
+
+
+class Pivot(NamedTuple):
+    """The condition whose probability weighs rows of a pool.
+
+    Attributes:
+        column: the index of the conditioned column.
+        rows: the rows of the pool that meet the conditions on earlier columns, among the first ``seen`` rows.
+        log_weight: the log probabilities that the column meets its condition in these rows.
+    """
+
+    column: int
+    rows: NDArray[np.int64]
+    log_weight: Floats
+    seen: int
 
 
 @dataclass
@@ -115,22 +131,21 @@ class Pool:
         that leaves the most.
         """
         walk = question.walk
-        pivot, rows, log_weight, seen = self._pivot(question, size)
-        later = walk.last > pivot or pivot in walk.checks
+        pivot = self._pivot(question, size)
+        later = walk.last > pivot.column or pivot.column in walk.checks
         count = WALKED if later else DRAWN_ON
         while True:
-            begun = self._walked(walk, pivot, rows, log_weight, seen, count, generator)
+            begun = self._walked(walk, pivot, count, generator)
             reached = effective_size(begun.particles.log_weight)
-            if not reached and count >= min(MOST_WALKED, len(rows)):
+            is_last = count >= min(MOST_WALKED, len(pivot.rows))
+            if not reached and is_last:
                 raise question.none_drawn()
-            if not later or reached >= size or count >= min(MOST_WALKED, len(rows)):
+            if not later or reached >= size or is_last:
                 return begun
             count = int(min(MOST_WALKED, 1.2 * count * size / max(reached, 1.0)))
 
-    def _pivot(self, question: Question, enough: float) -> tuple[int, NDArray[np.int64], Floats, int]:
-        """Return the pivot, the pool's rows that meet earlier conditions, their log weights, and the rows tried."""
-        walk = question.walk
-        best: tuple[float, int, NDArray[np.int64], Floats, int] | None = None
+    def _pivot(self, question: Question, enough: float) -> Pivot:
+        walk, best, most = question.walk, None, 0.0
         conditioned = sorted(walk.sets)
         for i in reversed(conditioned):
             seen = min(FIRST_ROWS, self.size)
@@ -139,15 +154,14 @@ class Pool:
                 more = self._weighed(walk, i, seen, min(4 * seen, self.size))
                 rows, log_weight = (np.concatenate(pair) for pair in zip((rows, log_weight), more, strict=True))
                 seen = min(4 * seen, self.size)
-            size = effective_size(log_weight)
-            worth = min(size, MOST_WALKED) * LOST ** sum(j > i for j in conditioned)
-            if best is None or worth > best[0]:
-                best = worth, i, rows, log_weight, seen
-            if best[0] >= enough:
+            worth = min(effective_size(log_weight), MOST_WALKED) * LOST ** sum(j > i for j in conditioned)
+            if worth > most:
+                best, most = Pivot(i, rows, log_weight, seen), worth
+            if most >= enough:
                 break
-        if best is None or not best[0]:
+        if best is None:
             raise question.none_drawn()
-        return best[1:]
+        return best
 
     def _weighed(self, walk: Walk, pivot: int, first: int, last: int) -> tuple[NDArray[np.int64], Floats]:
         y, rows = self.y, np.arange(first, last)
@@ -160,28 +174,19 @@ class Pool:
         return rows, self.law(pivot, rows).log_mass(walk.cells(pivot))
 
     @torch.no_grad()
-    def _walked(
-        self,
-        walk: Walk,
-        pivot: int,
-        rows: NDArray[np.int64],
-        log_weight: Floats,
-        seen: int,
-        count: int,
-        generator: torch.Generator,
-    ) -> Begun:
+    def _walked(self, walk: Walk, pivot: Pivot, count: int, generator: torch.Generator) -> Begun:
         """Thin the rows to ``count``, and draw their columns from the pivot to the last condition."""
-        y = self.y
-        kept, log_kept = thinned(log_weight, count, float(torch.rand(1, generator=generator)))
-        chosen = rows[kept]
-        particles = walk.begun(y[chosen], pivot)
-        walk.draw(particles, pivot, self.law(pivot, chosen), generator)
+        y, i = self.y, pivot.column
+        kept, log_kept = thinned(pivot.log_weight, count, float(torch.rand(1, generator=generator)))
+        chosen = pivot.rows[kept]
+        particles = walk.begun(y[chosen], i)
+        walk.draw(particles, i, self.law(i, chosen), generator)
         particles.log_weight = np.where(np.isfinite(particles.log_weight), log_kept, -math.inf)
-        for i in range(pivot + 1, walk.last + 1):
-            walk.step(particles, i, generator)
-        if walk.last > pivot or pivot in walk.checks:
-            return Begun(particles, walk.last + 1, seen)
-        return Begun(particles, pivot + 1, seen, early=(y[rows], log_weight), before=pivot)
+        for later in range(i + 1, walk.last + 1):
+            walk.step(particles, later, generator)
+        if walk.last > i or i in walk.checks:
+            return Begun(particles, walk.last + 1, pivot.seen)
+        return Begun(particles, i + 1, pivot.seen, early=(y[pivot.rows], pivot.log_weight), before=i)
 
 
 def thinned(log_weight: Floats, n: int, uniform: float) -> tuple[NDArray[np.int64], Floats]:

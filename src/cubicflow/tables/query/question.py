@@ -19,7 +19,6 @@ from cubicflow.tables.model.columns import ModelOfColumns
 from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import Condition, Given, context_values, read_conditions, texts_of
 from cubicflow.tables.query.constraints import Constraint
-from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.walk import Walk
 from cubicflow.tables.schema.sets import Set
 from cubicflow.tables.table_error import TableError, some
@@ -56,9 +55,11 @@ class Question:
         self.walk = Walk(model, sets, one, present=complete, constraints=constraints)
         for i in self.walk.sets:
             if self.walk.cells(i).is_impossible:
+                name = self.walk.columns[i].name
+                about = [condition for condition in self.conditions if condition.column == name] or self.conditions
                 raise TableError(
-                    f"{texts_of(self._about(i))} is impossible: the probability is 0 or below 1e-300, since column "
-                    f"{self.walk.columns[i].name!r} does not reach that far; choose values that the column holds"
+                    f"{texts_of(about)} is impossible: the probability is 0 or below 1e-300, since column {name!r} "
+                    "does not reach that far; choose values that the column holds"
                 )
 
     def with_sets(self, sets: Mapping[int, Set]) -> Question:
@@ -67,23 +68,10 @@ class Question:
         other.walk = replace(self.walk, sets=sets, tilts={})
         return other
 
-    def _about(self, i: int) -> list[Condition]:
-        name = self.walk.columns[i].name
-        return [condition for condition in self.conditions if condition.column == name] or self.conditions
-
-    @property
-    def texts(self) -> list[str]:
-        return [condition.text for condition in self.conditions]
-
     @property
     def has_density(self) -> bool:
         """Whether the probability is a density, because a condition is a single real number."""
         return any(self.walk.cells(i).is_density for i in self.walk.sets)
-
-    @property
-    def is_impossible(self) -> bool:
-        """Whether the ranges of the columns show that no row keeps the constraints."""
-        return out_of_reach(self.walk)
 
     # --- errors ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -56,10 +56,7 @@ def draw_rows(
     if not model.has_laws:
         return model.draw(n, context, generator, temperature)
     walk = Walk(model.laws(), {}, context, present=complete, constraints=constraints)
-    rows = walk.start(n)
-    for i in range(len(walk.columns)):
-        walk.step(rows, i, generator)
-    return walk.to_table(rows.y)
+    return walk.completed(walk.start(n), 0, generator)
 
 
 def sample_batches(
@@ -83,14 +80,14 @@ def sample_batches(
         yield from _under(fitted.question(given, constraints, complete=complete), n, generator, say)
         return
 
-    how: dict[str, Any] = {"constraints": constraints, "complete": complete}
     drawn = kept = 0
     while kept < n or not drawn:
         rate = max(kept / drawn, LEAST_KEPT) if drawn else 1.0
         spare = max(int(1.1 * (n - kept) / rate), min(n, FEWEST_DRAWN))
         count = min(spare if constraints else n - kept, SAMPLE_ROWS)
         context, columns = fitted.encoder.context_from(values, count)
-        batch = fitted.encoder.decode(draw_rows(fitted.model, count, context, generator, temperature, **how), columns)
+        how = fitted.model, count, context, generator, temperature
+        batch = fitted.encoder.decode(draw_rows(*how, constraints=constraints, complete=complete), columns)
         fine = kept_rows(constraints, batch, fitted.schema)
         yield batch.filter(pa.array(fine))[: n - kept]
         drawn, kept = drawn + count, kept + int(fine.sum())
@@ -120,10 +117,8 @@ def _under(question: Question, n: int, generator: torch.Generator, say: Say) -> 
             if not start:
                 repeated = 0 if begun.is_exact else count - len(np.unique(chosen))
                 say(_quality(begun.effective_size, len(begun.particles), repeated))
-        for i in range(stop, len(walk.columns)):
-            walk.step(rows, i, generator)
         _, columns = encoder.context_from(question.context_values, count)
-        yield encoder.decode(walk.to_table(rows.y), columns)
+        yield encoder.decode(walk.completed(rows, stop, generator), columns)
 
 
 def _quality(size: float, particles: int, repeated: int) -> str:

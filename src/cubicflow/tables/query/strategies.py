@@ -1,10 +1,10 @@
-"""Ways to answer a question: weighted beginnings of rows that meet its conditions and constraints.
+"""Strategies that answer a question: weighted beginnings of rows that meet its conditions and constraints.
 
 All paths are exact and fast if few columns with lists of values come before the last condition. Conditions on the first
 columns need few paths. An equality leaves one value of its column. The last conditioned column adds no paths, because
 only the probability of its set is needed. Particles always serve. The page has a pool of rows that were drawn before
-(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All ways agree within their
-errors.
+(:mod:`cubicflow.tables.query.pool`), and a flow a sample, whose rows are kept or rejected. All strategies agree
+within their errors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cubicflow.tables.laws.coder import SetCells
 from cubicflow.tables.query.condition_sets import sets_of
 from cubicflow.tables.query.conditions import Given, read_conditions
 from cubicflow.tables.query.question import Question
+from cubicflow.tables.query.sums import out_of_reach
 from cubicflow.tables.query.tilts import ENOUGH, improved_tilts
 from cubicflow.tables.query.walk import Particles, Walk, effective_size
 from cubicflow.tables.schema import Schema
@@ -125,7 +126,7 @@ def paths(question: Question, stop: int, most: int | None = None) -> Begun | Non
     error of the answer. Return None if a column has no list, or for more than ``most`` paths, by default MOST_PATHS.
     """
     walk, most = question.walk, MOST_PATHS if most is None else most
-    if question.is_impossible:
+    if out_of_reach(walk):
         return Begun(walk.start(0), stop)
     lists = _lists(walk, stop, most)
     if lists is None:
@@ -290,9 +291,7 @@ def rejected(y: Floats, meets: Flags) -> Begun:
 
 def meeting(y: Floats, given: Given, schema: Schema) -> Flags:
     """Return which rows (N, D) of a sample from a flow meet conditions on modelled columns."""
-    context = {column.name for column in schema.context}
-    asked = [each for each in read_conditions(given, schema) if each.column not in context]
-    within = sets_of(asked, schema, (), complete=True)  # a flow has no missing values
+    within = sets_of(read_conditions(given, schema), schema, (), complete=True)  # a flow has no missing values
     meets = np.ones(len(y), np.bool_)
     for i, column in enumerate(schema.model):
         if column.name not in within:

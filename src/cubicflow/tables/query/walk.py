@@ -233,6 +233,12 @@ class Walk:
             self.step(particles, i, generator)
         return particles if len(particles) == n else particles.take(np.zeros(n, np.int64))
 
+    def completed(self, particles: Particles, first: int, generator: torch.Generator) -> Floats:
+        """Draw the columns from ``first`` on, and return the rows (N, D) in the table's order."""
+        for i in range(first, len(self.columns)):
+            self.step(particles, i, generator)
+        return self.to_table(particles.y)
+
     def to_table(self, y: Floats) -> Floats:
         """Return plain numbers (..., D) in the table's order instead of the model's."""
         found = np.empty_like(y)

@@ -32,16 +32,6 @@ class Stamps:
 
     Args:
         find: returns the files; called for every comparison, because a folder may gain files.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "t.csv")
-    ...     _ = path.write_text("a,b")
-    ...     stamps = Stamps(lambda: [path])
-    ...     before = stamps.are_current()
-    ...     _ = path.write_text("b,a")
-    ...     before, stamps.are_current()
-    (True, False)
     """
 
     def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
@@ -97,15 +87,6 @@ def fingerprint_of_files(paths: Sequence[Path]) -> str:
 # --- unpacked sizes: a few kilobytes must not fill the memory ---
 
 
-def most_unpacked(packed: int) -> int:
-    """Return the largest allowed unpacked size, in bytes, of a file of ``packed`` bytes.
-
-    >>> most_unpacked(4096), most_unpacked(10**6)
-    (134217728, 200000000)
-    """
-    return max(FREE_BYTES, int(_ratio() * packed))
-
-
 def _ratio() -> float:
     requested = os.environ.get(VARIABLE, "")
     try:
@@ -118,15 +99,10 @@ def _ratio() -> float:
 
 
 def check_unpacked(path: Path | str, packed: int, unpacked: int) -> None:
-    """Raise TableError if a file unpacks to more than the allowed size.
-
-    >>> check_unpacked(Path("t.npz"), 4096, 800_000_000)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    cubicflow.tables.table_error.TableError: t.npz: 4,096 bytes unpack to 800,000,000 or more, ...
-    """
-    if unpacked > most_unpacked(packed):
+    """Raise TableError if a file of ``packed`` bytes unpacks to more than the allowed size."""
+    ratio = _ratio()
+    if unpacked > max(FREE_BYTES, ratio * packed):
         raise TableError(
-            f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {_ratio():g} times as many; if that is "
+            f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {ratio:g} times as many; if that is "
             f"right, set the environment variable {VARIABLE} to a larger number"
         )

@@ -91,13 +91,10 @@ class PlainRows:
         """Return the plain numbers (N, C) of the context columns. The batch may lack other columns."""
         return np.column_stack([self.numbers_of(c, batch.column(c.name)) for c in self.schema.context])
 
-    def decode_numbers(self, y: Floats) -> dict[str, pa.Array]:
-        """Return plain numbers (N, D) as the modelled columns of the table."""
-        return {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
-
     def decode(self, y: Floats, given: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
         """Return plain numbers (N, D) as rows with the table's own columns. ``given`` holds the context columns."""
-        return table_rows(self.schema, {**(given or {}), **self.decode_numbers(y)}, len(y))
+        own = {column.name: with_gaps(column, y[:, i]) for i, column in enumerate(self.columns)}
+        return table_rows(self.schema, {**(given or {}), **own}, len(y))
 
     def context_from(self, given: Mapping[str, object], rows: int) -> tuple[Floats | None, dict[str, pa.Array]]:
         """Return the context's plain numbers, and the context columns, of rows that share the values in ``given``.

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from cubicflow.advice import Advice
-from cubicflow.tables.arrow_types import Floats, is_text
+from cubicflow.tables.arrow_types import Floats, amounts, is_text
 from cubicflow.tables.kinds.column import Column
 from cubicflow.tables.kinds.facts import LARGEST, Facts
 from cubicflow.tables.schema import Schema
-from cubicflow.tables.schema.split import BY_TIME, as_numbers
+from cubicflow.tables.schema.split import BY_TIME
 from cubicflow.tables.table_error import some
 
 # A word with fewer than five rows is hardly learned: the standard error of its share is about half of the share, and
@@ -71,15 +71,7 @@ def unrepeated_numbers(columns: Iterable[Column], facts: Mapping[str, Facts]) ->
 
 
 def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
-    """Return a warning for each column whose words hardly repeat, with its share of distinct values.
-
-    >>> import pyarrow as pa
-    >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.read.table import in_memory
-    >>> names = in_memory(pa.table({"name": [f"n{i % 30}" for i in range(50)], "size": range(50)}))
-    >>> infer(names).warnings[0].split(",")[0]
-    "'name' holds 30 different words in 50 rows (60 % of its values are distinct)"
-    """
+    """Return a warning for each column whose words hardly repeat, with its share of distinct values."""
     found = []
     for column in (*schema.model, *schema.context):
         seen = facts[column.name]
@@ -96,15 +88,7 @@ def near_identifiers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def huge_whole_numbers(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
-    """Return a warning for each real column that would have steps if its largest numbers were smaller.
-
-    >>> import pyarrow as pa
-    >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.read.table import in_memory
-    >>> found = infer(in_memory(pa.table({"a": [float(i) for i in range(49)] + [2.0**64], "b": range(50)})))
-    >>> found.warnings[0].split(",")[0]
-    "'a' holds whole numbers as large as 1.84467e+19"
-    """
+    """Return a warning for each real column that would have steps if its largest numbers were smaller."""
     return [
         f"{column.name!r} holds whole numbers as large as {max(seen.smallest, seen.largest, key=abs):.6g}, and beyond "
         "2^53 a double cannot hold every whole number; it is modelled as real numbers, so samples lie also between and "
@@ -139,15 +123,7 @@ def several_turns(schema: Schema, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def too_few_rows(schema: Schema, rows: int) -> list[str]:
-    """Return a warning if there are few training rows for the number of columns.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> from cubicflow.tables import infer
-    >>> from cubicflow.tables.read.table import in_memory
-    >>> wide = in_memory(pa.table({f"c{i}": np.arange(50) for i in range(9)}))
-    >>> infer(wide).warnings[0].split(":")[0]
-    'there are 40 training rows for 9 columns'
-    """
+    """Return a warning if there are few training rows for the number of columns."""
     columns = len(schema.model)
     if columns == 1 or rows >= ROWS_PER_COLUMN * columns:
         return []
@@ -173,7 +149,7 @@ class OrderOfRows:
 
     def update(self, values: pa.Array) -> None:
         """Add values of one type, some of which may be missing."""
-        found = as_numbers(values.drop_null())
+        found = amounts(values.drop_null())
         steps = np.diff(np.concatenate([self._last, found]))
         self.rises |= bool((steps > 0).any())
         self.falls |= bool((steps < 0).any())
@@ -187,13 +163,7 @@ class OrderOfRows:
 
 
 def remark_on_order(orders: dict[str, OrderOfRows]) -> list[str]:
-    """Return a note if the rows are sorted by a column of dates.
-
-    >>> order = OrderOfRows()
-    >>> order.update(pa.array(np.arange(20)).cast(pa.int32()).cast(pa.date32()))
-    >>> remark_on_order({"day": order})[0].split(";")[0]
-    "rows are sorted by 'day'"
-    """
+    """Return a note if the rows are sorted by a column of dates."""
     found = [name for name, order in orders.items() if order.in_order]
     if not found:
         return []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cubicflow.saved import Count, Range, from_json
 from cubicflow.seeds import scramble
-from cubicflow.tables.arrow_types import Floats, floats, is_date, is_number, read_text, whole_numbers
+from cubicflow.tables.arrow_types import Floats, amounts, is_date, is_number, read_text
 from cubicflow.tables.read.table import Table
 from cubicflow.tables.table_error import TableError
 
@@ -147,11 +147,6 @@ def split_from(text: str | None, seed: int) -> Split:
     return TimeSplit(seed, column)
 
 
-def as_numbers(values: pa.Array) -> Floats:
-    """Return dates or numbers as float64."""
-    return whole_numbers(values).astype(np.float64) if is_date(values.type) else floats(values)
-
-
 def _times(table: Table, column: str) -> Floats:
     """Return the values of a column of dates or numbers as float64. Raises TableError if a row has no value."""
     type = table.types[column]
@@ -167,7 +162,7 @@ def _times(table: Table, column: str) -> Floats:
                 f"row {rows + int(gaps.argmax()) + 1} has no time in column {column!r}; a split by time needs one in "
                 "every row"
             )
-        found.append(as_numbers(read_text(values, type) if table.is_text else values))
+        found.append(amounts(read_text(values, type) if table.is_text else values))
         rows += len(values)
     return np.concatenate([np.empty(0), *found])
 

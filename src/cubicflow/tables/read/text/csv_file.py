@@ -45,31 +45,28 @@ def csv_table(path: Path, reading: Reading) -> Table:
     origin, comment = Origin.of(path), (reading.comment or "").encode()
     above, rows = reading.header_rows
     lines = _first_lines(path, max(rows, 1) + ROWS_BELOW, comment)
-    head = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
+    delimiter, names = read_head(path, _decoded(path, lines, max(rows, 1)), reading)
     for number, line in enumerate(lines[above:rows], above):
-        if open_quote(line, head.delimiter.encode(), is_open=False) is not None:
+        if open_quote(line, delimiter.encode(), is_open=False) is not None:
             raise TableError(
                 f"{path}: row {number} holds the names, and its last quotation mark is not closed in that row; "
                 "close it, or write every name in one line"
             )
     found = Found()
-    file = _CsvFile(path, head.names, head.delimiter, comment, above, head.lines, reading.allow_multiline, found)
-    types = dict.fromkeys(head.names, pa.string())
-    return Table(str(path), types, file.read, origin, Text(head.delimiter, has_header=True), found=found)
+    read = _CsvFile(path, names, delimiter, comment, reading, found).read
+    types = dict.fromkeys(names, pa.string())
+    return Table(str(path), types, read, origin, Text(delimiter, has_header=True), found=found)
 
 
 @dataclass(frozen=True)
 class _CsvFile:
-    """The rows of a CSV file. ``above`` lines are above the names, and ``skipped`` lines above the first row. Remarks
-    on lines without a row go to ``found``."""
+    """The rows of a CSV file. Remarks on lines without a row go to ``found``."""
 
     path: Path
     names: list[str]
     delimiter: str
     comment: bytes
-    above: int
-    skipped: int
-    allow_multiline: bool
+    reading: Reading
     found: Found
 
     def read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -90,7 +87,7 @@ class _CsvFile:
 
     def _below_names(self, lines: Counter[str]) -> Iterator[bytes]:
         """Yield the text below the names, in blocks of whole lines."""
-        skipped = self.skipped
+        skipped = self.reading.header_rows[1]
         for text in line_blocks(self.path):
             end = 0
             for line in text.splitlines(keepends=True) if skipped else ():
@@ -122,7 +119,7 @@ class _CsvFile:
             return block, rest
         each = text.splitlines(keepends=True)
         found = scan_lines(each, delimiter)
-        if found.first_open is not None and not self.allow_multiline:
+        if found.first_open is not None and not self.reading.allow_multiline:
             self._refuse_open_quotes(self._scanned())
         if found.unfinished is not None:
             whole, after = each[: found.unfinished - 1], each[found.unfinished - 1 :]
@@ -138,6 +135,7 @@ class _CsvFile:
             self._refuse_open_quotes(scanned)
             raise TableError(_explain(self.path, str(error), len(self.names), scanned.uneven)) from None
         if number_of_lines(text) != len(block) + found.empty + found.continued:
+            self._refuse_open_quotes(self._scanned())
             raise TableError(
                 f"{self.path}: {number_of_lines(text):,} lines below the names hold {len(block):,} rows, and neither "
                 "empty lines nor quoted text explain the difference; check the quotation marks"
@@ -164,7 +162,7 @@ class _CsvFile:
         """Return remarks on the lines that are neither rows nor the row of names."""
         counts = {
             f"begin with {self.comment.decode()}": lines["comments"],
-            "are above the names": self.above,
+            "are above the names": self.reading.header_rows[0],
             "are empty": lines["empty"],
         }
         left_out = [f"{count:,} lines {what}" for what, count in counts.items() if count]
@@ -175,7 +173,8 @@ class _CsvFile:
 
     def _scanned(self, columns: int | None = None) -> ScannedLines:
         """Return the reasons why lines of the whole file are not rows, for messages with line numbers."""
-        return scan_lines(lines_of(self.path), self.delimiter.encode(), self.comment, self.skipped, columns)
+        skipped = self.reading.header_rows[1]
+        return scan_lines(lines_of(self.path), self.delimiter.encode(), self.comment, skipped, columns)
 
     def _refuse_open_quotes(self, found: ScannedLines) -> None:
         """Raise TableError for a quoted text that goes on over several lines, unless that is allowed."""
@@ -184,7 +183,7 @@ class _CsvFile:
                 f"{self.path}: the quotation mark that opens a text in line {found.never_closed:,} is never closed, so "
                 "the rest of the file would be one value; close it"
             )
-        if found.first_open is not None and not self.allow_multiline:
+        if found.first_open is not None and not self.reading.allow_multiline:
             raise TableError(
                 f"{self.path}: a quoted text goes on over several lines, first in line {found.first_open:,}; close its "
                 "quotation mark in that line, or, if text has line breaks in this table, allow them",

@@ -26,12 +26,13 @@ def line_blocks(path: Path) -> Iterator[bytes]:
     """
     rest, count = b"", 0
     try:
-        size = path.stat().st_size
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        size, is_packed = path.stat().st_size, path.suffix == ".gz"
+        with gzip.open(path) if is_packed else path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
                 text = rest + (block if count else block.removeprefix(BYTE_ORDER_MARK))
                 count += len(block)
-                check_unpacked(path, size, count)
+                if is_packed:
+                    check_unpacked(path, size, count)
                 end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1  # a line feed may follow the last byte
                 rest = text[end:]
                 if len(rest) > LONGEST_LINE:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cubicflow.saved import SavedValueError, from_json
 from cubicflow.tables.read.table import Table, check_names
@@ -117,37 +118,32 @@ def check_reading(table: Table, reading: Reading) -> None:
 # --- the head of a file ---
 
 
-class Head(NamedTuple):
-    """The head of a file: the delimiter, the column names, and the number of lines before the first row."""
-
-    delimiter: str
-    names: list[str]
-    lines: int
-
-
-def read_head(path: Path, lines: Sequence[str], reading: Reading) -> Head:
-    """Return the head of a file, parsed from the first lines. Raises TableError as :func:`names_of` does.
+def read_head(path: Path, lines: Sequence[str], reading: Reading) -> tuple[str, list[str]]:
+    """Return the delimiter of a file and its column names, parsed from the first lines. Raises TableError as
+    :func:`names_of` does.
 
     >>> read_head(Path("t.csv"), ["a;b", "1;2"], Reading())
-    Head(delimiter=';', names=['a', 'b'], lines=1)
+    (';', ['a', 'b'])
     >>> read_head(Path("t.csv"), ["1;2", "3;4"], Reading(header="none"))
-    Head(delimiter=';', names=['x0', 'x1'], lines=0)
+    (';', ['x0', 'x1'])
     """
     first, end = reading.header_rows
-    top = [*lines[first:end]] if reading.header != NO_HEADER else [*lines[:1]]
+    has_names = reading.header != NO_HEADER
+    top, below = lines[first:end] if has_names else lines[:1], lines[end : end + ROWS_BELOW]
     if len(top) < max(end - first, 1):
         raise TableError(
             f"{path}: there is no row {end - 1} to hold the names: the file has {len(lines)} lines; choose another row",
             header=...,
         )
-    delimiter = _delimiter(top if reading.header != NO_HEADER else lines)
+    delimiter = _delimiter(top if has_names else lines)
     try:
         rows = [next(csv.reader([line], delimiter=delimiter), []) for line in top]
     except csv.Error as error:
         raise TableError(f"{path}: the first line is not a row of column names: {error}") from None
-    below = _rows(lines[end : end + ROWS_BELOW], delimiter)
-    where = "the first line" if end == 1 else f"row {end - 1}"
-    return Head(delimiter, names_of(path, rows, below, reading, where), end)
+    cells: list[list[str]] = []
+    with suppress(csv.Error):
+        cells = [*csv.reader(below, delimiter=delimiter)]
+    return delimiter, names_of(path, rows, cells, reading, "the first line" if end < 2 else f"row {end - 1}")
 
 
 def names_of(
@@ -166,6 +162,10 @@ def names_of(
             a row of values and ``reading.header`` is None.
     """
     if reading.header == NO_HEADER:
+        if not rows[0]:
+            raise TableError(
+                f"{table}: {where} is empty, and a table without names begins with a row; remove that line"
+            )
         return [f"x{i}" for i in range(len(rows[0]))]
     names = header_cells(rows)
     if not any(names):
@@ -237,13 +237,6 @@ def _equally_spaced(numbers: Sequence[str]) -> bool:
         return False
     steps = {int(after) - int(before) for before, after in pairwise(numbers)}
     return len(steps) == 1 and steps.pop() > 0
-
-
-def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    try:
-        return [*csv.reader(lines, delimiter=delimiter)]
-    except csv.Error:
-        return []
 
 
 def header_cells(rows: list[list[str]]) -> list[str]:
