@@ -323,6 +323,14 @@ def imputation(root: Path) -> str:
     return _table(["", "words restored", "root mean square error", "mean absolute error"], rows)
 
 
+def both_models(root: Path) -> str:
+    """Return how far the models that ``fit`` keeps are below the better ones."""
+    losses: dict[str, list[float]] = {}
+    for row in _csv(root, "results/both_models.csv"):
+        losses.setdefault(row["table"], []).append(float(row["loss"]))
+    return f"{max(sum(each) / len(each) for each in losses.values()):.2f}"
+
+
 def explore(root: Path) -> str:
     """Return the table of times of the page that explores a fit."""
     lines = _csv(root, "results/explore.csv")
@@ -345,8 +353,8 @@ def explore(root: Path) -> str:
 FIGURES: dict[str, Callable[[Path], str]] = {
     figure.__name__: figure
     for figure in (
-        *(attention_fit, attention_gain, attention_gain_over_best, decay_on_test_rows, explore, few_rows, imputation),
-        *(measured, mirrored_gain, paper, paper_model, speed, weight_decay),
+        *(attention_fit, attention_gain, attention_gain_over_best, both_models, decay_on_test_rows, explore, few_rows),
+        *(imputation, measured, mirrored_gain, paper, paper_model, speed, weight_decay),
     )
 }
 
