@@ -21,7 +21,9 @@ ANY = frozenset({torch.tensor, torch.as_tensor, torch.full, torch.arange, torch.
 MAKING = FLOATING | ANY
 FILLING = frozenset({Tensor.uniform_, Tensor.normal_, Tensor.zero_, Tensor.fill_, nn.init.uniform_, nn.init.normal_,
                      nn.init.kaiming_uniform_})  # fmt: skip
-SCALING = frozenset({Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.mul, Tensor.div, Tensor.sqrt})
+SCALING = frozenset(
+    {Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.mul, Tensor.div, Tensor.div_, Tensor.sqrt}
+)
 
 
 class default_tensor_type(TorchFunctionMode):  # noqa: N801 - used like a function
