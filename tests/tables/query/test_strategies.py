@@ -99,3 +99,12 @@ def test_a_question_without_rows_is_told_from_a_rare_one(model: Model) -> None:
         model.fitted.probability(
             {"rain": (15, None), "height_again": (40, None), "girth": (9, None), "rings": (90, None)}
         )
+
+
+@pytest.mark.parametrize("finest", [False, True])
+def test_listing_the_values_of_a_set_leaves_its_kept_cells_as_they_are(model: Model, finest: bool) -> None:
+    for coder in model.fitted.model.laws().encoder.coders:
+        within = Set.everything(gap=coder.cells.gaps)
+        before = coder.of(within).fields.copy()
+        coder.listed(within, 1 << 20, finest=finest)
+        np.testing.assert_array_equal(coder.of(within).fields, before, coder.column.name)

@@ -207,16 +207,14 @@ def draw_particles(
     first = best = Begun(walk.run(PILOT, stop, generator), stop, PILOT)
     if 0 < first.effective_size < ENOUGH * PILOT and size * PILOT > first.effective_size * AT_ONCE:
         best = _tilted(walk, first, generator, between)
-    parts = [best.particles]
-    drawn, reached = len(best.particles), best.effective_size
-    while reached < size and drawn < MOST_PARTICLES:
-        more = math.ceil(1.2 * (size - reached) / max(reached / drawn, 1e-6))
-        chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - drawn)
+    particles, reached = best.particles, best.effective_size
+    while reached < size and len(particles) < MOST_PARTICLES:
+        more = math.ceil(1.2 * (size - reached) / max(reached / len(particles), 1e-6))
+        chunk = min(max(more, PILOT), AT_ONCE, MOST_PARTICLES - len(particles))
         between()
-        parts.append(walk.run(chunk, stop, generator))
-        drawn += chunk
-        reached = effective_size(np.concatenate([part.log_weight for part in parts]))
-    found = Begun(Particles.joined(parts), stop, drawn)
+        particles = particles.with_more(walk.run(chunk, stop, generator))
+        reached = effective_size(particles.log_weight)
+    found = Begun(particles, stop, len(particles))
     if reached < min(size, FEWEST):
         raise too_rare(question, first, found)
     return found

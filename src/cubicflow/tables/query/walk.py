@@ -68,14 +68,12 @@ class Particles:
         begun = self.begun and self.begun.take(torch.from_numpy(rows).to(self.begun.kinds.device))
         return Particles(self.y[rows], self.log_weight[rows], context, begun)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Particles]) -> Particles:
-        """Return the particles of several parts, one part after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        y, log_weight = (np.concatenate([getattr(part, name) for part in parts]) for name in ("y", "log_weight"))
-        contexts = [part.context for part in parts if part.context is not None]
-        return cls(y, log_weight, np.concatenate(contexts) if contexts else None)
+    def with_more(self, other: Particles) -> Particles:
+        """Return these particles and others."""
+        y, log_weight = np.concatenate([self.y, other.y]), np.concatenate([self.log_weight, other.log_weight])
+        if self.context is None or other.context is None:
+            return Particles(y, log_weight)
+        return Particles(y, log_weight, np.concatenate([self.context, other.context]))
 
 
 @dataclass
