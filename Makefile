@@ -24,8 +24,9 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python examples/portrait.py
 
-# The type checker takes one core for most of a minute, so it runs beside the tests.
-test: lint contracts page
+# The type checker takes one core for most of a minute, so it runs beside the tests, and the short checks beside another.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 lint contracts page
 	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)

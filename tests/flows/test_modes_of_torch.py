@@ -16,7 +16,9 @@ NET = {"hidden_features": 16}
 FLOWS = {
     "coupling": lambda: cf.flows.tabular(3, num_layers=2, base_components=3, **NET),
     "autoregressive": lambda: cf.flows.tabular(3, num_layers=1, layer="autoregressive", **NET),
-    "attention": lambda: cf.flows.tabular(3, layer="autoregressive", network="transformer", num_heads=2, **NET),
+    "attention": lambda: cf.flows.tabular(
+        3, num_layers=1, layer="autoregressive", network="transformer", num_heads=2, **NET
+    ),
     "correlated": lambda: cf.Flow(
         cf.distributions.NormalMixture(3, 2, correlated=True), cf.transforms.LULinear(3, seed=0)
     ),
@@ -90,7 +92,7 @@ def test_columns_with_domains_of_their_own_are_compiled_into_one_graph() -> None
     x, z = rows(flow), flow.base.sample(5, generator=torch.Generator().manual_seed(0))
     compiled = torch.compile(flow.log_prob, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), flow.log_prob(x))
-    compiled = torch.compile(lambda z: flow.from_noise(z), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda z: flow.from_noise(z), fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(z), flow.from_noise(z), rtol=1e-4, atol=1e-4)
 
 
