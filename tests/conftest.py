@@ -35,6 +35,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(5_000)  # seven times as rarely as usual: tracing makes many objects
         gc.enable()
 
 
