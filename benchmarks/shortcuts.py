@@ -43,6 +43,8 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
     "captured step": ("captured_step", "FastStepHook.prepared_step", PLAIN),
     "one flat vector of weights": ("captured_step", "can_be_flat", lambda _: False),
     "fused Adam": ("captured_step", "CAN_FUSE", False),
+    "clip, check, Adam and average in three kernels": ("captured_step", "FastStepHook.finish", PLAIN),
+    "splines on slices of rows": ("fused_coupling", "FastCouplingPass.forward", PLAIN),
     "second stream": ("side_stream", "SideStream.weight_gradients", lambda _: nullcontext()),
     "relu inside the product": ("side_stream", "_addmm_activation", None),
     "fused norms": ("side_stream", "FastProducts.add_norm", PLAIN),
@@ -57,6 +59,8 @@ SHORTCUTS: dict[str, tuple[str, str, Any]] = {
 # These do nothing on a CPU.
 GPU_ONLY = (
     "captured step",
+    "clip, check, Adam and average in three kernels",
+    "splines on slices of rows",
     "second stream",
     "relu inside the product",
     "fused norms",
