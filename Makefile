@@ -111,13 +111,13 @@ NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 # No bytecode at installation: compiling every module takes as long as the rest. Python compiles a module at its first import.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-# Two processes install half of the pinned packages each, one process per core. A process fails if one of its packages has
+# Two processes install the pinned packages, one per core: the initials share out the work evenly. A process fails if one of its packages has
 # no wheel for this platform; the last line then installs what is missing. normflows is used by benchmarks only.
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	-$(PIP) --no-deps $$(grep -i '^[a-o]' constraints.txt | grep -v '^normflows') & \
-	$(PIP) --no-deps $$(grep -i '^[p-z]' constraints.txt); wait $$!
+	-$(PIP) --no-deps $$(grep -i '^[a-p]' constraints.txt | grep -v '^normflows') & \
+	$(PIP) --no-deps $$(grep -i '^[q-z]' constraints.txt); wait $$!
 	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
