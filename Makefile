@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	MPLBACKEND=Agg $(BIN)/python examples/portrait.py
 
-# The type checker takes one core for most of a minute, so it runs beside the tests, and the short checks beside another.
+# The type checker takes one core for most of a minute, so it runs beside the tests. The short checks run before.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 lint contracts page
 	@$(MAKE) --no-print-directory -j2 types unit
@@ -111,8 +111,8 @@ NATIVE := $(wildcard src/cubicflow/splines/backends/native/csrc/*)
 # No bytecode at installation: compiling every module takes as long as the rest. Python compiles a module at its first import.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-# Two processes install the pinned packages, one per core: the initials share out the work evenly. A process fails if one of its packages has
-# no wheel for this platform; the last line then installs what is missing. normflows is used by benchmarks only.
+# Two processes install half of the work each, one process per core. A process fails if one of its packages has no wheel
+# for this platform; the last line then installs what is missing. normflows is used by benchmarks only.
 $(STAMP): pyproject.toml constraints.txt setup.py $(NATIVE)
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"cubicflow needs Python 3.11 or newer, found {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
