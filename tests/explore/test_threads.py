@@ -158,10 +158,10 @@ def test_an_error_of_idle_work_is_logged_once(logged: Callable[[], list[str]]) -
 
 
 def test_a_page_that_cannot_start_says_why(
-    lists_run: Path, logged: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    lists_run: Path, tmp_path: Path, logged: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explorer, "Explorer", broken)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(lists_run.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no overview of an earlier test is kept there
 
     async def ask_for(whole: Any, path: str) -> tuple[int, bytes]:
         sent: list[dict[str, Any]] = []
