@@ -75,11 +75,8 @@ def exported(conditional_flow: cf.Flow, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("exported")
     for name, sampler in (("model", False), ("sampler", True)):
         graph = graph_of(conditional_flow, sampler=sampler)
-        with pytest.MonkeyPatch.context() as patch:
-            if not sampler:  # the files that are searched for source lines
-                patch.setattr("torch.fx.config.do_not_emit_stack_traces", False, raising=False)
-            program, about = traced(graph), about_graph(graph, sampler=sampler)
-            (folder / f"{name}.onnx").write_bytes(onnx_bytes(program, graph, about))
+        program, about = traced(graph), about_graph(graph, sampler=sampler)
+        (folder / f"{name}.onnx").write_bytes(onnx_bytes(program, graph, about))
         if not sampler:
             (folder / f"{name}.pt2").write_bytes(program_bytes(program, about))
     return folder
