@@ -161,7 +161,7 @@ def test_a_page_that_cannot_start_says_why(
     lists_run: Path, tmp_path: Path, logged: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explorer, "Explorer", broken)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no overview of an earlier test is kept there
+    monkeypatch.setenv("CUBICFLOW_CACHE", str(tmp_path))  # no overview of an earlier test is kept there
 
     async def ask_for(whole: Any, path: str) -> tuple[int, bytes]:
         sent: list[dict[str, Any]] = []
