@@ -3,8 +3,8 @@
     python -m benchmarks.step_kernels [FEATURES] [--paper] -o kernels.csv
 
 Prints the time of a step without the profiler, then the number of kernels in it and their summed time. The file has a
-line for each name of a kernel: how many a step launches on all streams, and the microseconds of all of them. On a
-processor without a GPU, it counts operators of a plain step instead.
+line for each name of a kernel: how many a step launches on all streams, and the microseconds of all of them. Without a
+GPU, the command lists the operators of a plain step on the CPU.
 """
 
 from __future__ import annotations

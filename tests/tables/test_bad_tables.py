@@ -87,6 +87,13 @@ def test_a_nul_byte_is_refused_with_its_row(tmp_path: Path, zipped: bool) -> Non
     assert "row 42, column 'word', holds a NUL byte" in said
 
 
+def test_a_picture_is_not_taken_for_text_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "picture.csv"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80" + bytes(range(256)))
+    with pytest.raises(TableError, match="hold NUL bytes, so this is not a text file"):
+        open_table(path)
+
+
 # --- many different words ---
 
 

@@ -202,14 +202,17 @@ def _first_lines(path: Path, count: int, comment: bytes) -> list[bytes]:
 
 def _decoded(path: Path, lines: list[bytes], num_strict: int) -> list[str]:
     """Return lines as text. The first ``num_strict`` lines must be valid UTF-8; others are decoded leniently."""
-    if any(b"\0" in line for line in lines[:num_strict]):
-        raise TableError(
-            f"{path}: the first line holds NUL bytes, so this is not a text file; save it as text in UTF-8"
-        )
     try:
         names = [line.decode("utf-8") for line in lines[:num_strict]]
     except UnicodeDecodeError:
-        raise TableError(_not_utf8(path)) from None
+        names = None
+    # A NUL byte in a row below is refused with its row and column, but not in a picture or another binary file.
+    if any(b"\0" in line for line in (lines if names is None else lines[:num_strict])):
+        raise TableError(
+            f"{path}: the first lines hold NUL bytes, so this is not a text file; save it as text in UTF-8"
+        )
+    if names is None:
+        raise TableError(_not_utf8(path))
     return names + [line.decode("utf-8", "replace") for line in lines[num_strict:]]
 
 
